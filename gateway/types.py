@@ -1,0 +1,265 @@
+"""The types that travel along a request's path, in the order in which they appear. Read this file first.
+
+bytes -> `Features` (what the request says) -> `Estimate` (how much it will say back) -> `Decision` (which pool,
+and why) -> `Outcome` (how it ended). All are frozen; nothing here does I/O or knows a module of ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Task(StrEnum):
+    """What kind of answer is asked for. The values are public: policies and metrics use them."""
+
+    CLASSIFICATION = "classification"
+    MULTIPLE_CHOICE = "multiple_choice"
+    EXTRACTION = "extraction"
+    SHORT_QA = "short_qa"
+    MATH = "math"
+    CODE = "code"
+    CHAT = "chat"
+    SUMMARIZATION = "summarization"
+    REWRITING = "rewriting"
+    TRANSLATION = "translation"
+    LONG_FORM = "long_form"
+    TOOL_CALL = "tool_call"
+    STRUCTURED_JSON = "structured_json"
+    REASONING = "reasoning"
+    UNKNOWN = "unknown"
+
+
+class PoolKind(StrEnum):
+    """Whether a pool's engines draft tokens."""
+
+    PLAIN = "plain"
+    MTP = "mtp"
+
+
+class Api(StrEnum):
+    """The request format, which decides the names and the defaults of the output caps."""
+
+    CHAT = "chat"
+    COMPLETIONS = "completions"
+
+
+class Structure(StrEnum):
+    """What the engine is told to constrain the answer to."""
+
+    NONE = "none"
+    CHOICE = "choice"
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
+
+
+class ToolChoice(StrEnum):
+    """The request's `tool_choice`; AUTO where tools are given and nothing is said."""
+
+    NONE = "none"
+    AUTO = "auto"
+    REQUIRED = "required"
+    NAMED = "named"
+
+
+class Need(StrEnum):
+    """A thing that the request needs and that not every engine can do. Pools are gated on these."""
+
+    MIN_P = "min_p"
+    LOGIT_BIAS = "logit_bias"
+    LOGPROBS = "logprobs"
+    PROMPT_LOGPROBS = "prompt_logprobs"
+    BEAM_SEARCH = "beam_search"
+    STRUCTURED = "structured"
+    STRUCTURED_THINKING = "structured_thinking"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hints:
+    """What a client may say to routing in `x-gateway-*` request headers. Never forwarded."""
+
+    pool: str | None = None
+    task: Task | None = None
+    output_tokens: int | None = None
+    session: str | None = None
+
+
+NO_HINTS = Hints()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What the request says about itself; pure, from the body alone. Lengths are tokens unless named otherwise."""
+
+    api: Api
+    model: str
+    """As the client wrote it; an alias is not resolved here."""
+    stream: bool = False
+    input_tokens: int = 0
+    """Prompt tokens, estimated, chat framing and tools included."""
+    text_bytes: int = 0
+    """UTF-8 bytes of prompt text, attachments not counted."""
+    language: str = "und"
+    """ISO 639-1 code of the last instruction's script or language; `und` where unclear."""
+    cap: int | None = None
+    """Hard upper bound of one choice's output: explicit, defaulted (completions: 16), or by choices/schema."""
+    explicit_cap: bool = False
+    floor: int = 0
+    """`min_tokens`; equal to `cap` with `ignore_eos`."""
+    n: int = 1
+    structure: Structure = Structure.NONE
+    labels: int = 0
+    """Number of labels in a choice list or enum; 0 without one."""
+    tools: int = 0
+    tool_choice: ToolChoice = ToolChoice.NONE
+    thinking: bool | None = None
+    """The client's switch; None leaves it to the model."""
+    thinking_budget: int | None = None
+    turns: int = 0
+    """Messages of any role."""
+    wish: int | None = None
+    """An explicit length wish ("in 200 words", 「200字程度」), in tokens."""
+    few_shot: int | None = None
+    """Median length of the in-context examples' answers; None without examples."""
+    last_answer: int | None = None
+    """Length of the conversation's latest assistant turn."""
+    code_share: float = 0.0
+    """Share of the last user turn that is code, 0..1."""
+    modalities: frozenset[str] = frozenset({"text"})
+    needs: frozenset[Need] = frozenset()
+    task_scores: tuple[tuple[Task, float], ...] = ()
+    """Evidence for tasks by the text rules, strongest first; scores sum to at most 1."""
+    instruction: str = ""
+    """The text that carries the ask, bounded in length. Never logged."""
+    system_key: int = 0
+    """64-bit hash of the system prompt, 0 without one."""
+    template_key: int = 0
+    """64-bit hash of the instruction's invariant parts (head and tail)."""
+    shape_key: int = 0
+    """64-bit hash of the request's form: parameters' names, schema, tools."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """How many tokens one choice will have: min(N, cap), before it starts."""
+
+    task: Task
+    output_tokens: float
+    """Expected value, which expected time needs; p50 is below it for heavy tails."""
+    p50: float
+    p90: float
+    confidence: float
+    """0 (no idea) .. 1 (a bound settles it)."""
+    source: str
+    """What settled it: `cap`, `choice`, `schema`, `wish`, `few_shot`, `hint`, `rules`, `prior`, `history`, `unknown`."""
+
+
+class Reason(StrEnum):
+    """Why the pool was chosen. The values are public: headers and metrics use them."""
+
+    ONLY_POOL = "only_pool"
+    CLIENT = "client"
+    GATE = "gate"
+    RULE = "rule"
+    FASTER = "faster"
+    TIE = "tie"
+    THRESHOLD = "threshold"
+    STICKY = "sticky"
+    SPILL = "spill"
+    EXPLORE = "explore"
+    PASS_THROUGH = "pass_through"
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCost:
+    """One pool's answer to "what if I took it": expected seconds, or the reason that it is out."""
+
+    pool: str
+    kind: PoolKind
+    seconds: float | None
+    out: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Which pool, why, and what the others would have cost. `order` lists every allowed pool, best first."""
+
+    model: str
+    """The policy's model, aliases resolved."""
+    pool: str
+    reason: Reason
+    detail: str = ""
+    """A rule's name, a gate's name; empty where the reason says it all."""
+    order: tuple[str, ...] = ()
+    costs: tuple[PoolCost, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PoolLoad:
+    """A pool as routing sees it at one instant. The facts behind it may be our own counts or the engines'."""
+
+    up: int
+    """Endpoints that can take traffic now."""
+    in_flight: int = 0
+    """Requests running in the pool, ours and (where scraped) other clients'."""
+    waiting: int = 0
+    full: bool = False
+
+
+class LoadView(Protocol):
+    """What the router may ask about the live pools."""
+
+    def load(self, pool: str) -> PoolLoad: ...
+
+
+class Result(StrEnum):
+    """How a request ended. The values are public: metrics use them."""
+
+    OK = "ok"
+    CLIENT_ERROR = "client_error"
+    CLIENT_CLOSED = "client_closed"
+    BACKEND_ERROR = "backend_error"
+    TRUNCATED = "truncated"
+    TIMEOUT = "timeout"
+    REJECTED = "rejected"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Token counts as the back end reported them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Everything that is known once a request is over. Made in one place; metrics, logs and learning read it.
+
+    Times are seconds of the gateway's monotonic clock.
+    """
+
+    request_id: str
+    result: Result
+    status: int
+    started: float
+    ended: float
+    features: Features | None = None
+    estimate: Estimate | None = None
+    decision: Decision | None = None
+    endpoint: str | None = None
+    usage: Usage | None = None
+    finish_reason: str | None = None
+    sent_upstream: float | None = None
+    """When the last attempt began."""
+    first_byte: float | None = None
+    """When the first body byte of the answer came from the back end."""
+    attempts: int = 0
+    key: str | None = None
+    """The name of the API key, never the key."""
+    error: str | None = None
+    """The gateway's own error code, or None."""
