@@ -1,21 +1,21 @@
 """Every error that the gateway itself makes, as one tree. A back end's own errors pass through and are not here.
 
-    GatewayError                     .status .type .code .param .retry_after .body()
-      BadRequest              400    the body cannot be understood where we must understand it
-      Unauthorized            401    no or unknown API key
-      Forbidden               403    the key may not do this
-      UnknownModel            404    no such model in the policy
-      NotFound                404    no such path
-      RequestTimeout          408    the client was too slow to send its body
-      BodyTooLarge            413    over server.max_body_bytes
-      HeadersTooLarge         431    over the header limit
-      TooManyRequests         429    a limit of the key or a full queue (Retry-After)
-      UpstreamError           502    connection to a back end failed; subclasses say how
-        ConnectFailed         502    no connection: nothing was sent
-        ConnectionLost        502    cut before or amid the answer
-        BadUpstreamResponse   502    bytes that are not HTTP
-      NothingAvailable        503    no endpoint can take the request (Retry-After)
-      UpstreamTimeout         504    connect, first byte, idle or total time ran out
+GatewayError                     .status .type .code .param .retry_after .body()
+  BadRequest              400    the body cannot be understood where we must understand it
+  Unauthorized            401    no or unknown API key
+  Forbidden               403    the key may not do this
+  UnknownModel            404    no such model in the policy
+  NotFound                404    no such path
+  RequestTimeout          408    the client was too slow to send its body
+  BodyTooLarge            413    over server.max_body_bytes
+  HeadersTooLarge         431    over the header limit
+  TooManyRequests         429    a limit of the key or a full queue (Retry-After)
+  UpstreamError           502    connection to a back end failed; subclasses say how
+    ConnectFailed         502    no connection: nothing was sent
+    ConnectionLost        502    cut before or amid the answer
+    BadUpstreamResponse   502    bytes that are not HTTP
+  NothingAvailable        503    no endpoint can take the request (Retry-After)
+  UpstreamTimeout         504    connect, first byte, idle or total time ran out
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ class Estimate:
     confidence: float
     """0 (no idea) .. 1 (a bound settles it)."""
     source: str
-    """What settled it: `cap`, `choice`, `schema`, `wish`, `few_shot`, `hint`, `rules`, `prior`, `history`, `unknown`."""
+    """What settled it: cap, choice, schema, wish, few_shot, hint, rules, prior, history or unknown."""
 
 
 class Reason(StrEnum):
