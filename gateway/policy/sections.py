@@ -1,0 +1,136 @@
+"""The sections of a policy that are used just as they are written. All are frozen and refuse unknown names.
+
+Durations are seconds as float; None where the policy says `off`. Defaults stand here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+from gateway.policy.values import (
+    Count,
+    Path,
+    Seconds,
+    SecondsOrOff,
+    SecondsOrZero,
+    Share,
+    Slug,
+    Switch,
+    Text,
+    Url,
+    Weight,
+    Whole,
+    text,
+)
+
+
+class Section(BaseModel):
+    """A mapping of the policy file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, populate_by_name=False)
+
+
+class Server(Section):
+    max_body_bytes: Count = 50_000_000
+    heartbeat: SecondsOrOff = None
+    """How long a stream may be silent before an SSE comment is sent."""
+    grace: SecondsOrZero = 30.0
+    """How long running requests may go on after a stop signal."""
+    decision_headers: Switch = True
+    """Whether answers carry `x-gateway-*` headers."""
+    client_hints: Switch = True
+    """Whether `x-gateway-*` request headers are heeded."""
+    answer_model: Literal["client", "served"] = "client"
+    """The `model` of an answer: the name that the client used, or the one that the back end serves."""
+
+
+class Timeouts(Section):
+    connect: Seconds = 2.0
+    first_byte: SecondsOrOff = 300.0
+    idle: SecondsOrOff = 60.0
+    """Longest silence within an answer."""
+    total: SecondsOrOff = 1800.0
+
+
+class Limits(Section):
+    """Per pool. 0: no limit."""
+
+    in_flight: Whole = 256
+    connections: Whole = 0
+    queue: Whole = 1024
+    queue_wait: SecondsOrZero = 30.0
+    """0s: nothing waits."""
+
+
+class Health(Section):
+    interval: SecondsOrOff = 5.0
+    path: Path = "/health"
+
+
+class Telemetry(Section):
+    interval: SecondsOrOff = 1.0
+    stale_after: Seconds = 10.0
+
+
+class Retry(Section):
+    attempts: Whole = 2
+    """Further tries after the first."""
+    budget: Share = 0.2
+    """Retries as a share of recent traffic."""
+
+
+class Defaults(Section):
+    timeouts: Timeouts = Timeouts()
+    limits: Limits = Limits()
+    health: Health = Health()
+    telemetry: Telemetry = Telemetry()
+    retry: Retry = Retry()
+
+
+def _secret(value: object) -> SecretStr:
+    return SecretStr(text(value))
+
+
+def _url_alone(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+class EndpointFields(Section):
+    url: Url
+    """Without a trailing slash and without /v1."""
+    weight: Weight = 1.0
+    """Share of the pool's traffic relative to the others; 0 takes none."""
+    api_key: Annotated[SecretStr, BeforeValidator(_secret)] | None = None
+    slice: Text | None = None
+    """GPU and slice that the engine runs on; pools with the same slice share it."""
+
+
+Endpoint = Annotated[EndpointFields, BeforeValidator(_url_alone)]
+
+
+class Speculative(Section):
+    method: Slug = "mtp"
+    tokens: Annotated[Count, Field(le=32)]
+    """Drafted tokens per step, k."""
+
+
+class Engine(Section):
+    vllm: Text | None = None
+    """Version, such as "0.30"."""
+
+
+class Mtp(Section):
+    """When the operator hears about a pool's drafting."""
+
+    acceptance_alert: Share = 0.25
+    tail_alert: Share = 0.15
+    gain_target: Annotated[Weight, Field(le=10)] = 0.10
+    window: Seconds = 600.0
+
+
+class Logging(Section):
+    requests: Share = 1.0
+    """Share of requests that get a line."""
+    prompts: Switch = False
