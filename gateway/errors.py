@@ -75,6 +75,12 @@ class UnknownModel(NotFound):
     code = "model_not_found"
 
 
+class MethodNotAllowed(GatewayError):
+    status = 405
+    type = "invalid_request_error"
+    code = "method_not_allowed"
+
+
 class RequestTimeout(GatewayError):
     status = 408
     type = "timeout_error"
@@ -97,6 +103,10 @@ class TooManyRequests(GatewayError):
     status = 429
     type = "rate_limit_error"
     code = "rate_limit_exceeded"
+
+
+class InternalError(GatewayError):
+    """A fault of ours. The message never quotes the request."""
 
 
 class UpstreamError(GatewayError):

@@ -76,7 +76,7 @@ class Telemetry(Section):
 
 class Retry(Section):
     attempts: Whole = 2
-    """Further tries after the first."""
+    """Requests sent to back ends for one client request, the first included. A refused connection sends nothing."""
     budget: Share = 0.2
     """Retries as a share of recent traffic."""
 
@@ -97,7 +97,7 @@ def _url_alone(value: object) -> object:
     return {"url": value} if isinstance(value, str) else value
 
 
-class EndpointFields(Section):
+class Endpoint(Section):
     url: Url
     """Without a trailing slash and without /v1."""
     weight: Weight = 1.0
@@ -107,7 +107,8 @@ class EndpointFields(Section):
     """GPU and slice that the engine runs on; pools with the same slice share it."""
 
 
-Endpoint = Annotated[EndpointFields, BeforeValidator(_url_alone)]
+EndpointEntry = Annotated[Endpoint, BeforeValidator(_url_alone)]
+"""A URL alone stands for an endpoint with that URL."""
 
 
 class Speculative(Section):

@@ -1,0 +1,82 @@
+"""What every routed request needs, gathered in one object by `gateway.app.build`; and the policy as it is live."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.api.exchange import Observer
+from gateway.errors import BadRequest, UnknownModel
+from gateway.metrics import Metrics
+from gateway.policy.schema import Model, Policy
+from gateway.routing.router import Router
+from gateway.types import Estimate, Features
+from gateway.upstream.pool import Pools
+
+
+class Estimates(Protocol):
+    """Hop 3: how long the answer will be, before it starts. Synchronous, no I/O."""
+
+    def estimate(self, features: Features) -> Estimate: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Active:
+    """One policy and what is compiled from it. A request takes it once and keeps it to its end."""
+
+    policy: Policy
+    router: Router
+    version: int
+    """Counts the policies that this process has had live."""
+
+
+def activate(policy: Policy, version: int) -> Active:
+    """The only way from a policy to a live one, at the start and on every reload."""
+    return Active(policy, Router(policy), version)
+
+
+class Core:
+    """The shared parts of the request path."""
+
+    def __init__(
+        self,
+        active: Active,
+        pools: Pools,
+        estimator: Estimates,
+        metrics: Metrics,
+        observers: Sequence[Observer],
+        clock: Callable[[], float],
+        new_id: Callable[[], str],
+    ) -> None:
+        self.active = active
+        self.pools = pools
+        self.estimator = estimator
+        self.metrics = metrics
+        self.observers = observers
+        self.clock = clock
+        self.new_id = new_id
+
+
+def find_model(policy: Policy, name: str | None) -> Model:
+    """The policy's model for a client's name. A missing name means the only model, where there is only one.
+
+    Raises BadRequest for a missing name, UnknownModel with the nearest names for an unknown one.
+    """
+    if not name:
+        if len(policy.models) == 1:
+            return next(iter(policy.models.values()))
+        raise BadRequest(f"`model` is missing; this gateway serves {_listed(policy.models)}", param="model")
+    if model := policy.resolve(name):
+        return model
+    shown = name if len(name) <= 80 else name[:80] + "..."
+    near = difflib.get_close_matches(name[:80], policy.names, n=3)
+    hint = f"did you mean {_listed(near)}?" if near else f"this gateway serves {_listed(policy.models)}"
+    raise UnknownModel(f"the model `{shown}` does not exist; {hint}", param="model")
+
+
+def _listed(names: Iterable[str]) -> str:
+    every = list(names)
+    more = f" and {len(every) - 10} more" if len(every) > 10 else ""
+    return ", ".join(f"`{name}`" for name in every[:10]) + more

@@ -1,0 +1,123 @@
+"""The client's side of one request, over ASGI: read the body once, notice when the client leaves, send.
+
+Noticing works as `asyncio.timeout` does: one task waits for `http.disconnect` and cancels the request's own task,
+wherever that is (queue, connect, first token, mid-stream). There is no polling, and nobody else calls `receive`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from gateway.errors import BodyTooLarge, GatewayError, RequestTimeout
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+BODY_SECONDS = 60.0
+"""How long a client may take between two pieces of its request body."""
+
+
+class ClientLeft(Exception):
+    """The client closed its connection before the answer was whole."""
+
+
+class Downstream:
+    """One request's client."""
+
+    __slots__ = ("_receive", "_send", "_task", "_watch", "left", "started")
+
+    def __init__(self, receive: Receive, send: Send) -> None:
+        self._receive = receive
+        self._send = send
+        self._task: asyncio.Task[Any] | None = None
+        self._watch: asyncio.Task[Message] | None = None
+        self.left = False
+        self.started = False
+        """Whether status and headers have gone out, so that no other status can."""
+
+    async def body(self, limit: int, declared: int | None) -> bytes:
+        """The whole request body. Raises BodyTooLarge, RequestTimeout or ClientLeft."""
+        if declared is not None and declared > limit:
+            raise BodyTooLarge(f"the body has {declared} bytes; this gateway takes {limit} (server.max_body_bytes)")
+        message = await self._next_piece()
+        if not message.get("more_body"):
+            whole: bytes = message.get("body", b"")
+            if len(whole) > limit:
+                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+            return whole
+        pieces = [message.get("body", b"")]
+        size = len(pieces[0])
+        while message.get("more_body"):
+            message = await self._next_piece()
+            piece = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    async def _next_piece(self) -> Message:
+        try:
+            async with asyncio.timeout(BODY_SECONDS):
+                message = await self._receive()
+        except TimeoutError:
+            raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None
+        if message["type"] == "http.disconnect":
+            self.left = True
+            raise ClientLeft
+        return message
+
+    def watch(self) -> None:
+        """From now on, a client that leaves cancels the current task. Call once, after the body is read."""
+        self._task = asyncio.current_task()
+        self._watch = asyncio.get_running_loop().create_task(self._receive())  # type: ignore[arg-type]
+        self._watch.add_done_callback(self._on_message)
+
+    def _on_message(self, watch: asyncio.Task[Message]) -> None:
+        if watch.cancelled() or watch.exception() or watch is not self._watch:
+            return
+        self.left = True
+        if self._task:
+            self._task.cancel()
+
+    def unwatch(self) -> None:
+        """Ends the watch; a later disconnect no longer cancels anything. Idempotent."""
+        watch, self._watch = self._watch, None
+        if watch:
+            watch.cancel()
+
+    def absorb_cancel(self) -> bool:
+        """After CancelledError: True if it was the client's leaving, which is then settled for the task."""
+        if self.left and self._task:
+            self._task.uncancel()
+            return True
+        return False
+
+    async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def piece(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def end(self, body: bytes = b"") -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+
+
+async def send_error(down: Downstream, error: GatewayError, extra: list[tuple[bytes, bytes]]) -> None:
+    """Answers with a gateway-made error, as JSON."""
+    body = error.body()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        *extra,
+    ]
+    if error.retry_after is not None:
+        headers.append((b"retry-after", str(error.retry_after).encode()))
+    await down.start(error.status, headers)
+    await down.end(body)

@@ -1,0 +1,93 @@
+"""The record of one request while it runs, and the one place where it ends.
+
+`Exchange.finish` closes the upstream answer, gives the lease back and makes the `Outcome`, exactly once, whatever
+ended the request. Metrics, logs and learning read the outcome; nothing else learns from a request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gateway.types import Decision, Estimate, Features, Outcome, Result, Usage
+from gateway.upstream.client import Response
+from gateway.upstream.endpoint import Lease
+
+Observer = Callable[[Outcome], None]
+
+
+class Exchange:
+    """Mutable on purpose: hops write what they find, `finish` reads it."""
+
+    __slots__ = (
+        "_observers",
+        "attempts",
+        "decision",
+        "endpoint",
+        "error",
+        "estimate",
+        "features",
+        "finish_reason",
+        "finished",
+        "first_byte",
+        "key",
+        "lease",
+        "request_id",
+        "response",
+        "result",
+        "sent_upstream",
+        "started",
+        "status",
+        "usage",
+    )
+
+    def __init__(self, request_id: str, started: float, observers: Sequence[Observer]) -> None:
+        self.request_id = request_id
+        self.started = started
+        self._observers = observers
+        self.features: Features | None = None
+        self.estimate: Estimate | None = None
+        self.decision: Decision | None = None
+        self.key: str | None = None
+        self.lease: Lease | None = None
+        self.response: Response | None = None
+        self.endpoint: str | None = None
+        self.sent_upstream: float | None = None
+        self.first_byte: float | None = None
+        self.attempts = 0
+        self.status = 0
+        self.result = Result.BACKEND_ERROR
+        """Until a hop knows better: a request that dies unexplained counts as failed."""
+        self.error: str | None = None
+        self.usage: Usage | None = None
+        self.finish_reason: str | None = None
+        self.finished = False
+
+    def finish(self, now: float) -> None:
+        """Ends the request. A second call does nothing."""
+        if self.finished:
+            return
+        self.finished = True
+        if self.response:
+            self.response.close()
+        if self.lease:
+            self.lease.release(self.result)
+        outcome = Outcome(
+            request_id=self.request_id,
+            result=self.result,
+            status=self.status,
+            started=self.started,
+            ended=now,
+            features=self.features,
+            estimate=self.estimate,
+            decision=self.decision,
+            endpoint=self.endpoint,
+            usage=self.usage,
+            finish_reason=self.finish_reason,
+            sent_upstream=self.sent_upstream,
+            first_byte=self.first_byte,
+            attempts=self.attempts,
+            key=self.key,
+            error=self.error,
+        )
+        for observe in self._observers:
+            observe(outcome)

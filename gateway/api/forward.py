@@ -1,0 +1,118 @@
+"""Hops 5 to 7 for any request, routed or passed through: attempts, then relay, under one deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from re import Pattern, compile, escape
+
+from gateway.api.core import Core
+from gateway.api.handler import Incoming, own_headers
+from gateway.api.relay import Rewrite, StreamRelay, relay_whole
+from gateway.errors import UpstreamTimeout
+from gateway.policy.schema import Model, Policy
+from gateway.upstream.client import Headers
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
+from gateway.upstream.proxy import Attempts, Call, Opened
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be sent, and where it may go."""
+
+    model: Model
+    asked: str | None
+    """The model's name in the client's body; None where it has none."""
+    pools: Sequence[str]
+    """Allowed pools, best first."""
+    body: Callable[[str], bytes]
+    """From the name that the back end serves, the body to send."""
+
+
+async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
+    """Sends the request and relays the answer. Raises GatewayError while nothing has gone to the client."""
+    policy, exchange, down = incoming.active.policy, incoming.exchange, incoming.down
+    down.watch()
+    total = policy.pools[plan.pools[0]].timeouts.total
+    deadline = None if total is None else exchange.started + total
+    attempts = Attempts(core.pools, core.metrics.retried)
+    call = _call(core, incoming, plan)
+    try:
+        exchange.sent_upstream = core.clock()
+        async with time_left(deadline, core.clock):
+            opened = await attempts.open(call)
+    finally:
+        exchange.attempts = attempts.count
+        exchange.endpoint = attempts.endpoint
+    exchange.lease, exchange.response = opened.lease, opened.response
+    headers = downstream_response_headers(opened.response.headers, opened.streams)
+    headers += own_headers(incoming.active, exchange)
+    rewrite = _rewrite(policy, plan, opened)
+    if opened.streams:
+        relay = StreamRelay(exchange, down, opened, rewrite, core.clock, policy.server.heartbeat)
+        await relay.run(headers, partial(time_left, deadline, core.clock))
+    else:
+        async with time_left(deadline, core.clock):
+            await relay_whole(exchange, down, opened, headers, rewrite, core.clock)
+
+
+def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
+    scope, policy, request_id = incoming.scope, incoming.active.policy, incoming.exchange.request_id.encode()
+
+    def headers(endpoint: Endpoint) -> Headers:
+        return upstream_request_headers(scope["headers"], api_key=endpoint.api_key, request_id=request_id)
+
+    target = scope["raw_path"]
+    if scope["query_string"]:
+        target += b"?" + scope["query_string"]
+    return Call(
+        method=scope["method"].encode(),
+        target=target,
+        headers=headers,
+        body=lambda pool: plan.body(served_name(policy, plan.model, pool)),
+        pools=plan.pools,
+        attempts=policy.pools[plan.pools[0]].retry.attempts,
+        wait_for_first=policy.server.heartbeat is None,
+    )
+
+
+def served_name(policy: Policy, model: Model, pool: str) -> str:
+    """The name under which a pool's engines serve the model."""
+    return policy.pools[pool].model or model.name
+
+
+@asynccontextmanager
+async def time_left(deadline: float | None, clock: Callable[[], float]) -> AsyncIterator[None]:
+    """Limits a block to what is left until the request's deadline. Raises UpstreamTimeout (phase `total`)."""
+    if deadline is None:
+        yield
+        return
+    try:
+        async with asyncio.timeout(deadline - clock()):
+            yield
+    except TimeoutError:
+        raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
+
+
+def _rewrite(policy: Policy, plan: Plan, opened: Opened) -> Rewrite | None:
+    """Puts the client's name for the model into the answer, where it differs from the served one."""
+    served = served_name(policy, plan.model, opened.lease.pool)
+    if plan.asked is None or plan.asked == served or policy.server.answer_model == "served":
+        return None
+    pattern, name = _model_field(served), b'"model":' + _json_string(plan.asked)
+    return lambda piece: pattern.sub(lambda _: name, piece)
+
+
+@lru_cache(maxsize=512)
+def _model_field(served: str) -> Pattern[bytes]:
+    # Quotes inside a JSON string are escaped, so this only ever matches a key and its value.
+    return compile(rb'"model"\s*:\s*' + escape(_json_string(served)))
+
+
+def _json_string(text: str) -> bytes:
+    return json.dumps(text).encode()

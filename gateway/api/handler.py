@@ -1,0 +1,109 @@
+"""The frame around every proxied request: one place where it begins and one where it ends.
+
+A handler is an ASGI application. It fills an `Exchange` while it serves; whatever comes out of `serve` (an answer,
+an error of ours, the client leaving, the server stopping), the `finally` here ends the request exactly once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from gateway.api.core import Active, Core
+from gateway.api.downstream import ClientLeft, Downstream, Receive, Scope, Send, send_error
+from gateway.api.exchange import Exchange
+from gateway.api.head import Head, read_head
+from gateway.errors import (
+    GatewayError,
+    InternalError,
+    NothingAvailable,
+    RequestTimeout,
+    TooManyRequests,
+    UpstreamTimeout,
+)
+from gateway.types import Result
+from gateway.upstream.client import Headers
+
+log = logging.getLogger("gateway.request")
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """One request on its way in: who asks, under which policy, and the record of it."""
+
+    scope: Scope
+    head: Head
+    active: Active
+    exchange: Exchange
+    down: Downstream
+
+
+class Handler:
+    """Subclasses implement `serve`, which answers the request or raises."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+
+    async def serve(self, incoming: Incoming) -> None:
+        raise NotImplementedError
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        core, active = self.core, self.core.active
+        head = read_head(scope["headers"], active.policy.header_names)
+        exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
+        down = Downstream(receive, send)
+        try:
+            await self.serve(Incoming(scope, head, active, exchange, down))
+        except GatewayError as error:
+            await _answer(active, exchange, down, error)
+        except ClientLeft:
+            exchange.result = Result.CLIENT_CLOSED
+        except asyncio.CancelledError:
+            exchange.result = Result.CLIENT_CLOSED
+            if not down.absorb_cancel():
+                raise
+        except Exception:
+            # A fault of ours: the traceback names code and never the body; the client gets a shape that it knows.
+            log.exception("request %s failed inside the gateway", exchange.request_id)
+            await _answer(active, exchange, down, InternalError("the gateway failed on this request; see its log"))
+        finally:
+            down.unwatch()
+            exchange.finish(core.clock())
+
+
+async def _answer(active: Active, exchange: Exchange, down: Downstream, error: GatewayError) -> None:
+    """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning."""
+    exchange.error = error.code
+    exchange.result = _result_of(error)
+    if down.started:
+        return
+    exchange.status = error.status
+    await send_error(down, error, own_headers(active, exchange))
+
+
+def _result_of(error: GatewayError) -> Result:
+    if isinstance(error, UpstreamTimeout):
+        return Result.TIMEOUT
+    if isinstance(error, NothingAvailable | TooManyRequests):
+        return Result.REJECTED
+    if isinstance(error, RequestTimeout):
+        return Result.TIMEOUT
+    return Result.CLIENT_ERROR if error.status < 500 else Result.BACKEND_ERROR
+
+
+def own_headers(active: Active, exchange: Exchange) -> Headers:
+    """The headers that the gateway adds to every answer of a proxied request."""
+    headers = [(b"x-request-id", exchange.request_id.encode())]
+    decision, estimate = exchange.decision, exchange.estimate
+    if not active.policy.server.decision_headers:
+        return headers
+    headers.append((b"x-gateway-policy", active.policy.version_hash.encode()))
+    if decision:
+        pool = exchange.lease.pool if exchange.lease else decision.pool
+        headers.append((b"x-gateway-pool", pool.encode()))
+        headers.append((b"x-gateway-reason", decision.reason.value.encode()))
+    if estimate:
+        headers.append((b"x-gateway-task", estimate.task.value.encode()))
+        headers.append((b"x-gateway-predicted-output-tokens", b"%d" % round(estimate.output_tokens)))
+    return headers

@@ -1,0 +1,63 @@
+"""What the gateway needs of a request's header section, found in one pass over ASGI's raw list."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from gateway.types import NO_HINTS, Hints, Task
+
+_TASKS = {task.value: task for task in Task}
+REQUEST_ID_BYTES = 128
+
+
+@dataclass(slots=True)
+class Head:
+    """The parts of a request's head that have a meaning here; everything else is only forwarded."""
+
+    content_length: int | None = None
+    content_type: bytes = b""
+    request_id: str | None = None
+    """The client's own id, kept if it is printable ASCII of a sane length."""
+    credential: bytes | None = field(default=None, repr=False)
+    """The API key from `Authorization: Bearer`, `x-api-key` or `api-key`."""
+    hints: Hints = NO_HINTS
+    matched: dict[str, str] = field(default_factory=dict)
+    """The values of those headers that conditions of the policy ask for."""
+
+
+def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) -> Head:
+    """One pass. Never raises: a header that makes no sense is as good as absent."""
+    head = Head()
+    hints: dict[str, str] = {}
+    for name, value in headers:
+        if name == b"content-length":
+            head.content_length = int(value) if value.isdigit() else None
+        elif name == b"content-type":
+            head.content_type = value
+        elif name == b"authorization":
+            if value[:7].lower() == b"bearer ":
+                head.credential = value[7:].strip()
+        elif name in (b"x-api-key", b"api-key"):
+            head.credential = head.credential or value
+        elif name == b"x-request-id":
+            if 0 < len(value) <= REQUEST_ID_BYTES and value.isascii() and (text := value.decode()).isprintable():
+                head.request_id = text
+        elif name.startswith(b"x-gateway-"):
+            hints[name[10:].decode("latin-1")] = value.decode("latin-1").strip()
+        if wanted and (plain := name.decode("latin-1")) in wanted:
+            head.matched[plain] = value.decode("latin-1")
+    if hints:
+        head.hints = read_hints(hints)
+    return head
+
+
+def read_hints(raw: dict[str, str]) -> Hints:
+    """Hints by header name without its prefix; a value that cannot be read is no hint."""
+    tokens = raw.get("output-tokens", "")
+    return Hints(
+        pool=raw.get("pool") or None,
+        task=_TASKS.get(raw.get("task", "").lower()),
+        output_tokens=int(tokens) if tokens.isascii() and tokens.isdigit() and len(tokens) < 9 else None,
+        session=raw.get("session", "")[:256] or None,
+    )

@@ -1,0 +1,77 @@
+"""`/v1/models`: the policy's models, with what their back ends report about them.
+
+The list is the policy's, so a back end that is down takes nothing from it. Fields of a back end's own entry (for
+example `max_model_len`) are kept; the answer of each endpoint is remembered for a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+from gateway.api.core import Core, find_model
+from gateway.policy.schema import Model
+from gateway.upstream.endpoint import Endpoint
+
+ASK_SECONDS = 1.0
+KEEP_SECONDS = 10.0
+
+
+class ModelList:
+    """Answers the two model routes as JSON objects."""
+
+    def __init__(self, core: Core, client: httpx.AsyncClient, clock: Callable[[], float]) -> None:
+        self._core = core
+        self._client = client
+        self._clock = clock
+        self._cards: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
+
+    async def everything(self) -> dict[str, Any]:
+        models = self._core.active.policy.models.values()
+        return {"object": "list", "data": list(await asyncio.gather(*map(self._card, models)))}
+
+    async def one(self, name: str) -> dict[str, Any]:
+        """One model by name or alias. Raises UnknownModel."""
+        card = await self._card(find_model(self._core.active.policy, name))
+        return {**card, "id": name}
+
+    async def _card(self, model: Model) -> dict[str, Any]:
+        card: dict[str, Any] = {"id": model.name, "object": "model", "created": 0, "owned_by": "mtp-gateway"}
+        reported = await self._reported(model)
+        card.update({key: value for key, value in reported.items() if key != "id"})
+        if model.context_length is not None:
+            card["max_model_len"] = min(model.context_length, card.get("max_model_len") or model.context_length)
+        if model.aliases:
+            card["aliases"] = list(model.aliases)
+        return card
+
+    async def _reported(self, model: Model) -> dict[str, Any]:
+        """The entry of the first of the model's back ends that answers, {} if none does."""
+        pools = self._core.pools
+        for name in model.pools:
+            served = self._core.active.policy.pools[name].model or model.name
+            live = next((pool for pool in pools if pool.name == name), None)
+            for endpoint in (e for e in live.endpoints if e.available()) if live else ():
+                if card := (await self._ask(endpoint)).get(served):
+                    return card
+        return {}
+
+    async def _ask(self, endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+        now = self._clock()
+        kept = self._cards.get(endpoint.url)
+        if kept and now - kept[0] < KEEP_SECONDS:
+            return kept[1]
+        headers = {"authorization": "Bearer " + endpoint.api_key.decode()} if endpoint.api_key else {}
+        cards: dict[str, dict[str, Any]] = {}
+        try:
+            answer = await self._client.get(endpoint.url + "/v1/models", timeout=ASK_SECONDS, headers=headers)
+            rows = answer.json()["data"] if answer.status_code == 200 else []
+            cards = {row["id"]: row for row in rows}
+        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            # A back end that cannot say what it serves only leaves the list without its details.
+            pass
+        self._cards[endpoint.url] = (now, cards)
+        return cards

@@ -1,0 +1,127 @@
+"""Operators' routes, on FastAPI: health, readiness, metrics, model list, explain, pools, policy, recent decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from gateway.api.core import Core, find_model
+from gateway.api.head import read_head
+from gateway.api.models import ModelList
+from gateway.policy.load import describe
+from gateway.policy.watch import ReloadState
+from gateway.request.features import extract
+from gateway.request.parse import parse_body
+from gateway.routing.explain import explanation
+from gateway.types import NO_HINTS, Api
+
+
+def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
+    """Everything that is not on the request path."""
+    router = APIRouter()
+
+    @router.get("/health", summary="Alive")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/ready", summary="Ready: every model has a pool that can take traffic")
+    async def ready() -> Response:
+        missing = unready(core)
+        body = {"status": "unready" if missing else "ready", "models_without_pool": missing}
+        return JSONResponse(body, status_code=503 if missing else 200)
+
+    @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        refresh_gauges(core)
+        return Response(generate_latest(core.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    @router.get("/v1/models", summary="Models of the policy")
+    async def model_list() -> dict[str, Any]:
+        return await models.everything()
+
+    @router.get("/v1/models/{name:path}", summary="One model, by name or alias")
+    async def model(name: str) -> dict[str, Any]:
+        return await models.one(name)
+
+    @router.post("/gateway/explain", summary="The decision for an OpenAI request body; nothing is sent upstream")
+    async def explain(request: Request) -> dict[str, Any]:
+        return explain_body(core, await request.body(), request.scope["headers"])
+
+    @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
+    async def pools() -> dict[str, Any]:
+        return {"pools": [describe_pool(core, name) for name in core.active.policy.pools]}
+
+    @router.get("/gateway/policy", summary="The live policy and its last reload; no secrets")
+    async def policy() -> dict[str, Any]:
+        active, state = core.active, reload_state()
+        return {
+            "version": active.version,
+            "hash": active.policy.version_hash,
+            "source": active.policy.source,
+            "reload": state.describe() if state else None,
+            "policy": describe(active.policy),
+        }
+
+    return router
+
+
+def unready(core: Core) -> list[str]:
+    """Models of the policy of which no pool can take traffic."""
+    policy = core.active.policy
+    models = (model for model in policy.models.values() if model.pools)
+    return [m.name for m in models if not any(core.pools.load(pool).up for pool in m.pools)]
+
+
+def refresh_gauges(core: Core) -> None:
+    """Sets the gauges from the live objects, so that they can neither drift nor outlive an endpoint."""
+    metrics = core.metrics
+    metrics.in_flight.clear()
+    metrics.endpoint_up.clear()
+    for pool in core.pools:
+        for endpoint in pool.endpoints:
+            metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
+            metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
+    metrics.policy_version.set(core.active.version)
+
+
+def explain_body(core: Core, raw: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    """Hops 2 to 4 by the code of the request path. Raises what a real request would raise there."""
+    active = core.active
+    policy = active.policy
+    head = read_head(headers, policy.header_names)
+    hints = head.hints if policy.server.client_hints else NO_HINTS
+    body = parse_body(raw)
+    model = find_model(policy, body.model)
+    features = extract(body, Api.CHAT if "messages" in body.data else Api.COMPLETIONS, hints)
+    estimate = core.estimator.estimate(features)
+    facts = active.router.facts(model, features, estimate, head.matched)
+    decision = active.router.route(policy.choose(model, facts), features, estimate, core.pools, facts, hints)
+    return explanation(features, estimate, decision)
+
+
+def describe_pool(core: Core, name: str) -> dict[str, Any]:
+    pool = core.active.policy.pools[name]
+    live = next((p for p in core.pools if p.name == name), None)
+    return {
+        "pool": name,
+        "kind": pool.kind.value,
+        "speculative_tokens": pool.speculative.tokens if pool.speculative else 0,
+        "in_flight": live.in_flight if live else 0,
+        "endpoints": [
+            {
+                "url": s.url,
+                "up": s.up,
+                "draining": s.draining,
+                "in_flight": s.in_flight,
+                "started": s.started,
+                "consecutive_failures": s.failures,
+                "weight": s.weight,
+                "slice": s.slice,
+            }
+            for s in (endpoint.statistics() for endpoint in (live.endpoints if live else ()))
+        ],
+    }

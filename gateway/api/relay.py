@@ -1,0 +1,176 @@
+"""Hop 7: the answer's bytes go to the client as they came, and the end is judged.
+
+A stream is relayed piece by piece. A whole (non-stream) answer is gathered first when it is small, so that a back
+end that breaks off in the middle is a clean 502 and not half a body. A stream that the back end cuts gets an in-band
+error event and no `[DONE]`: half an answer must never look like a whole one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+
+from gateway.api.downstream import Downstream
+from gateway.api.exchange import Exchange
+from gateway.api.stream import LineHold, StreamTail, find_finish_reason, find_usage
+from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
+from gateway.types import Result
+from gateway.upstream.client import Headers, Response
+from gateway.upstream.proxy import Opened
+
+GATHER_BYTES = 4_194_304
+"""A whole answer up to this size is gathered before its status goes out."""
+HEARTBEAT = b": keep-alive\n\n"
+AFTER_ERROR_SECONDS = 1.0
+"""How long a back end may keep a stream open after its own error event."""
+
+Rewrite = Callable[[bytes], bytes]
+Clock = Callable[[], float]
+TimeLeft = Callable[[], AbstractAsyncContextManager[None]]
+"""A block's limit: raises UpstreamTimeout when the request's total time is up."""
+
+
+def error_event(error: GatewayError) -> bytes:
+    """The in-band form of an error. The leading line end closes an event whose blank line has not passed."""
+    return b"\ndata: " + error.body() + b"\n\n"
+
+
+async def relay_whole(
+    exchange: Exchange, down: Downstream, opened: Opened, headers: Headers, rewrite: Rewrite | None, clock: Clock
+) -> None:
+    """Relays an answer that is not an event stream.
+
+    Raises UpstreamError or UpstreamTimeout while nothing has gone to the client; after that, cuts the connection.
+    """
+    response = opened.response
+    pieces: list[bytes] = []
+    size = 0
+    while size <= GATHER_BYTES:
+        piece = await response.read()
+        if not piece:
+            return await _send_gathered(exchange, down, response, headers, b"".join(pieces), rewrite)
+        if exchange.first_byte is None:
+            exchange.first_byte = clock()
+        pieces.append(piece)
+        size += len(piece)
+    # Too large to gather (audio, images, embeddings in bulk): from here on piece by piece, unchanged.
+    await down.start(response.status, headers)
+    exchange.status = response.status
+    await down.piece(b"".join(pieces))
+    pieces.clear()
+    while piece := await response.read():
+        await down.piece(piece)
+    await down.end()
+    exchange.result = result_of(response.status)
+
+
+async def _send_gathered(
+    exchange: Exchange, down: Downstream, response: Response, headers: Headers, body: bytes, rewrite: Rewrite | None
+) -> None:
+    if response.status == 200:
+        exchange.usage = find_usage(body)
+        exchange.finish_reason = find_finish_reason(body)
+        if rewrite:
+            body = rewrite(body)
+    if response.status not in (204, 304):
+        headers = [(name, value) for name, value in headers if name != b"content-length"]
+        headers.append((b"content-length", str(len(body)).encode()))
+    exchange.status = response.status
+    exchange.result = result_of(response.status)
+    await down.start(response.status, headers)
+    await down.end(body)
+
+
+def result_of(status: int) -> Result:
+    """How an answer of the back end counts by its status."""
+    if status < 400:
+        return Result.OK
+    # 401 and 403 are the gateway's own key being refused: nothing that the client did wrong.
+    if status in (401, 403) or status >= 500:
+        return Result.BACKEND_ERROR
+    return Result.CLIENT_ERROR
+
+
+class StreamRelay:
+    """Relays one event stream; every way in which it can end is settled here, in band where it must be."""
+
+    __slots__ = ("_clock", "_down", "_exchange", "_heartbeat", "_hold", "_opened", "_rewrite", "_tail")
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        down: Downstream,
+        opened: Opened,
+        rewrite: Rewrite | None,
+        clock: Clock,
+        heartbeat: float | None,
+    ) -> None:
+        self._exchange = exchange
+        self._down = down
+        self._opened = opened
+        self._rewrite = rewrite
+        self._clock = clock
+        self._heartbeat = heartbeat
+        """Seconds of silence after which a comment goes out; None for never."""
+        self._tail = StreamTail()
+        self._hold = LineHold()
+
+    async def run(self, headers: Headers, time_left: TimeLeft) -> None:
+        exchange, tail = self._exchange, self._tail
+        await self._down.start(self._opened.response.status, headers)
+        exchange.status = self._opened.response.status
+        failure: GatewayError | None = None
+        try:
+            async with time_left():
+                await self._pump()
+        except (UpstreamError, UpstreamTimeout) as failed:
+            failure = failed
+        seen = tail.bytes()
+        exchange.usage = find_usage(seen)
+        exchange.finish_reason = find_finish_reason(seen)
+        if tail.error_seen:
+            exchange.result, exchange.error = Result.BACKEND_ERROR, "error_event"
+        elif tail.done() or (failure is None and exchange.finish_reason is not None):
+            exchange.result = Result.OK
+        else:
+            failure = failure or UpstreamError("the back end ended the stream before the answer was finished")
+            exchange.result = Result.TIMEOUT if isinstance(failure, UpstreamTimeout) else Result.TRUNCATED
+            exchange.error = failure.code
+            await self._down.piece(error_event(failure))
+        await self._down.end()
+
+    async def _pump(self) -> None:
+        """Moves pieces until the upstream body ends. Raises UpstreamError or UpstreamTimeout when it breaks off."""
+        opened, tail, hold, rewrite, send = self._opened, self._tail, self._hold, self._rewrite, self._down.piece
+        read = opened.response.read if self._heartbeat is None else self._read_with_heartbeat
+        piece = opened.first if opened.first is not None else await read()
+        if piece:
+            self._exchange.first_byte = self._clock()
+        while piece:
+            tail.feed(piece)
+            if passing := hold.take(piece):
+                await send(rewrite(passing) if rewrite else passing)
+            piece = await (self._read_after_error() if tail.error_seen else read())
+        if held := hold.rest():
+            await send(rewrite(held) if rewrite else held)
+
+    async def _read_after_error(self) -> bytes:
+        """A back end may hold the socket after its error event; its client need not wait for that."""
+        try:
+            async with asyncio.timeout(AFTER_ERROR_SECONDS):
+                return await self._opened.response.read()
+        except TimeoutError:
+            return b""
+
+    async def _read_with_heartbeat(self) -> bytes:
+        """The next piece, with a comment to the client for every silent interval. Comments are no first token."""
+        pending = asyncio.ensure_future(self._opened.response.read())
+        try:
+            while True:
+                done, _ = await asyncio.wait((pending,), timeout=self._heartbeat)
+                if done:
+                    return pending.result()
+                await self._down.piece(HEARTBEAT)
+        finally:
+            pending.cancel()

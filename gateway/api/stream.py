@@ -1,0 +1,102 @@
+"""What the gateway learns from an answer's bytes while they pass: near nothing per piece, the rest from the tail.
+
+Per piece: append a reference, and hold back the last line if it is not whole. Holding costs the client nothing (no
+SSE reader acts on half a line) and keeps two promises: an in-band error after a cut starts on a clean line, and a
+rewritten model name is never cut. At the end: finish reason and usage are searched in the last few kilobytes.
+JSON strings escape their quotes, so an unescaped `"usage":` is always a key and never text of the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from gateway.types import Usage
+
+TAIL_BYTES = 16_384
+HOLD_BYTES = 262_144
+"""A line longer than this is passed on in parts, so that memory stays bounded."""
+
+_FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]{1,32})"')
+_PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
+_COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
+_CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
+_DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_ERROR = re.compile(rb'(?:^|[\r\n])data: ?\{ ?"error"')
+
+
+class StreamTail:
+    """The end of an event stream, kept by reference; nothing is copied until the stream is over."""
+
+    __slots__ = ("_pieces", "_size", "error_seen")
+
+    def __init__(self) -> None:
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self.error_seen = False
+
+    def feed(self, piece: bytes) -> None:
+        pieces = self._pieces
+        pieces.append(piece)
+        self._size += len(piece)
+        while self._size - len(pieces[0]) > TAIL_BYTES:
+            self._size -= len(pieces.popleft())
+        if b'"error"' in piece and _ERROR.search(piece):
+            self.error_seen = True
+
+    def bytes(self) -> bytes:
+        return b"".join(self._pieces)[-2 * TAIL_BYTES :]
+
+    def done(self) -> bool:
+        """Whether `data: [DONE]` has passed."""
+        return b"[DONE]" in (tail := self.bytes()) and _DONE.search(tail.replace(b"\r", b"\n")) is not None
+
+
+class LineHold:
+    """Cuts pieces at line ends: `take` returns what may pass now and keeps the started line for the next call."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def take(self, piece: bytes) -> bytes:
+        if self._held:
+            piece = self._held + piece
+            self._held = b""
+        if piece[-1:] in (b"\n", b"\r") or len(piece) > HOLD_BYTES:
+            return piece
+        cut = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        self._held = piece[cut:]
+        return piece[:cut]
+
+    def rest(self) -> bytes:
+        """What is still held: passed on at a proper end, dropped after a cut."""
+        held, self._held = self._held, b""
+        return held
+
+
+def find_usage(body: bytes) -> Usage | None:
+    """The last `usage` object of an answer or of a stream's tail, or None."""
+    start = body.rfind(b'"usage":')
+    if start < 0:
+        return None
+    part = body[start : start + 2048]
+    prompt, completion = _PROMPT.search(part), _COMPLETION.search(part)
+    if not prompt or not completion:
+        return None
+    cached = _CACHED.search(part)
+    return Usage(
+        prompt_tokens=int(prompt[1]),
+        completion_tokens=int(completion[1]),
+        cached_tokens=int(cached[1]) if cached else 0,
+    )
+
+
+def find_finish_reason(body: bytes) -> str | None:
+    """The last finish reason that is not null, or None."""
+    start = body.rfind(b'"finish_reason":"')
+    if start >= 0 and (exact := _FINISH.match(body, start)):
+        return exact[1].decode()
+    every = _FINISH.findall(body[-2 * TAIL_BYTES :])
+    return every[-1].decode() if every else None

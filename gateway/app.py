@@ -1,0 +1,194 @@
+"""The composition root: `build` makes the ASGI application from settings and a policy. All wiring is here.
+
+Routed paths are looked up in one dictionary and answered as plain ASGI; FastAPI is the frame for everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from random import Random
+
+import httpx
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry
+from starlette.exceptions import HTTPException
+
+from gateway import __version__
+from gateway.api.core import Core, activate
+from gateway.api.downstream import App, Receive, Scope, Send
+from gateway.api.models import ModelList
+from gateway.api.ops import ops_router
+from gateway.api.passthrough import PassThrough
+from gateway.api.routed import RoutedApi
+from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
+from gateway.estimate.estimator import Estimator
+from gateway.logs import RequestLog, configure
+from gateway.metrics import Metrics
+from gateway.policy.describe import warnings
+from gateway.policy.load import PolicyInvalid, load_policy
+from gateway.policy.schema import Endpoint, Policy, Pool
+from gateway.policy.watch import PolicyWatcher
+from gateway.settings import Settings, resolve
+from gateway.types import Api
+from gateway.upstream.client import Connector
+from gateway.upstream.connect import connect
+from gateway.upstream.health import Prober
+from gateway.upstream.pool import Pools
+
+log = logging.getLogger("gateway")
+
+ROUTED = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
+PASSED = frozenset({"/tokenize", "/detokenize"})
+
+
+class Gateway:
+    """The ASGI application of one process."""
+
+    def __init__(self, core: Core, frame: FastAPI) -> None:
+        self.core = core
+        self.frame = frame
+        self._routed: dict[str, App] = {path: RoutedApi(core, api) for path, api in ROUTED.items()}
+        self._pass = PassThrough(core)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            path: str = scope["path"]
+            if handler := self._routed.get(path):
+                return await handler(scope, receive, send)
+            if path in PASSED or (path.startswith("/v1/") and not is_model_list(path)):
+                return await self._pass(scope, receive, send)
+        await self.frame(scope, receive, send)
+
+
+def is_model_list(path: str) -> bool:
+    return path == "/v1/models" or path.startswith("/v1/models/")
+
+
+def build(
+    settings: Settings,
+    policy: Policy,
+    *,
+    env: Mapping[str, str],
+    clock: Callable[[], float] = time.monotonic,
+    rng: Random | None = None,
+) -> Gateway:
+    """Makes the application. Nothing runs and nothing connects before its lifespan starts."""
+    rng = rng or Random()
+    metrics = Metrics(CollectorRegistry())
+    metrics.allow(policy.models, policy.pools)
+    pools = Pools(make_connector, rng)
+    pools.apply(policy)
+    estimator = Estimator()
+    request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
+    core = Core(
+        active=activate(policy, 1),
+        pools=pools,
+        estimator=estimator,
+        metrics=metrics,
+        observers=(metrics.observe, request_log.observe, estimator.observe),
+        clock=clock,
+        new_id=request_ids(rng),
+    )
+    watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
+    client = httpx.AsyncClient(trust_env=False)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        warn_at_start(settings, policy)
+        prober = Prober(pools, rng, lambda: httpx.AsyncClient(trust_env=False))
+        tasks = [asyncio.create_task(prober.run())]
+        if watcher:
+            tasks.append(asyncio.create_task(watcher.run()))
+        yield
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        await client.aclose()
+        await pools.aclose()
+
+    frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
+    frame.include_router(ops_router(core, ModelList(core, client, clock), lambda: watcher.state if watcher else None))
+    _shape_errors(frame)
+    return Gateway(core, frame)
+
+
+def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
+    """The connector for one endpoint of the policy."""
+    return connect(endpoint.url, max_connections=pool.limits.connections)
+
+
+def request_ids(rng: Random) -> Callable[[], str]:
+    """Ids that are unique across processes and cheap: a random start, then counting."""
+    prefix = f"{rng.getrandbits(64):016x}"
+    number = 0
+
+    def new_id() -> str:
+        nonlocal number
+        number += 1
+        return f"gw-{prefix}-{number:x}"
+
+    return new_id
+
+
+def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[str, str]) -> PolicyWatcher:
+    """Follows the policy file; a change goes through the same constructor path as the start."""
+
+    def on_change(changed: Policy) -> None:
+        active = activate(changed, core.active.version + 1)
+        core.metrics.allow(changed.models, changed.pools)
+        core.pools.apply(changed)
+        core.active = active
+        core.metrics.policy_reloads.labels("ok").inc()
+        log.info("policy reloaded", extra={"fields": {"hash": changed.version_hash, "version": active.version}})
+
+    def on_failure(error: PolicyInvalid) -> None:
+        core.metrics.policy_reloads.labels("failed").inc()
+        log.error("policy not reloaded, the last good one goes on", extra={"fields": {"problems": str(error)}})
+
+    return PolicyWatcher(settings.policy, env, policy, on_change=on_change, on_failure=on_failure, clock=core.clock)
+
+
+def warn_at_start(settings: Settings, policy: Policy) -> None:
+    for line in warnings(policy):
+        log.warning("policy: %s", line)
+    if policy.access is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
+        log.warning("open to everybody who can reach %s: the policy has no `access` section", settings.host)
+
+
+def _shape_errors(frame: FastAPI) -> None:
+    """The frame's own errors in the shape that every other error here has."""
+
+    @frame.exception_handler(GatewayError)
+    async def _ours(_: Request, error: GatewayError) -> Response:
+        return Response(error.body(), status_code=error.status, media_type="application/json")
+
+    @frame.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> Response:
+        kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, BadRequest)
+        return Response(
+            kind(str(error.detail)).body(),
+            status_code=error.status_code,
+            headers=error.headers,
+            media_type="application/json",
+        )
+
+    @frame.exception_handler(RequestValidationError)
+    async def _invalid(_: Request, error: RequestValidationError) -> Response:
+        fields = ", ".join(".".join(map(str, row["loc"])) for row in error.errors())
+        return Response(BadRequest(f"invalid: {fields}").body(), status_code=400, media_type="application/json")
+
+
+def from_environment() -> Gateway:
+    """The factory that worker processes call; `gateway serve` puts its options into the environment."""
+    settings = resolve({}, os.environ)
+    configure(settings.log_format, settings.log_level)
+    return build(settings, load_policy(settings.policy, os.environ), env=os.environ)

@@ -1,0 +1,126 @@
+"""The `gateway` command. Each verb is a thin function over a module that does the work.
+
+Exit codes: 0 done, 1 the input or a check failed, 2 wrong usage. Errors are one clear line on stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from gateway import __version__, demo, settings
+from gateway.app import build
+from gateway.errors import GatewayError
+from gateway.logs import configure
+from gateway.policy.check import check
+from gateway.policy.load import PolicyInvalid, load_policy
+from gateway.sim import command as sim_command
+
+Verb = Callable[[argparse.Namespace], int]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Runs one verb and returns the exit code; argparse itself exits with 2 on wrong usage."""
+    args = parser().parse_args(argv)
+    verb: Verb = args.verb
+    try:
+        return verb(args)
+    except (PolicyInvalid, GatewayError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except settings.InvalidSetting as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except OSError as error:
+        print(f"gateway: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        return 1
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="gateway",
+        description="An OpenAI-compatible gateway that sends each request to the vLLM pool, plain or MTP, "
+        "that will finish it first.",
+        epilog="Start with `gateway demo`: no GPU, no configuration.",
+    )
+    top.add_argument("--version", action="version", version=f"mtp-gateway {__version__}")
+    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    def verb(name: str, action: Verb, help: str, description: str = "") -> argparse.ArgumentParser:
+        made = verbs.add_parser(name, help=help, description=description or help[0].upper() + help[1:] + ".")
+        made.set_defaults(verb=action)
+        return made
+
+    made = verb("demo", demo.main, "see it work: simulated back ends, a short tour, then a gateway to play with")
+    demo.add_arguments(made)
+    made = verb("serve", _serve, "run the gateway", "Runs the gateway on a policy file, which may be edited live.")
+    settings.add_arguments(made)
+    made = verb("sim", sim_command.main, "run one simulated vLLM server")
+    sim_command.add_arguments(made)
+    made = verb("check", _check, "validate policy files", "Prints every error as file:line:column: path: message.")
+    made.add_argument("files", nargs="+", metavar="FILE", help="policy files")
+    made = verb(
+        "explain",
+        _explain,
+        "explain the decision for a request",
+        "Shows features, estimate, the expected time in each pool and the winner for one OpenAI request body. "
+        "Nothing is sent anywhere: the pools count as idle.",
+    )
+    made.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
+    made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument("request", metavar="REQUEST.json", help="the request body; - reads standard input")
+    return top
+
+
+def _serve(args: argparse.Namespace) -> int:
+    chosen = settings.resolve(vars(args), os.environ)
+    if not chosen.policy:
+        raise settings.InvalidSetting("--policy FILE is missing; try policies/default.yaml, or `gateway demo`")
+    configure(chosen.log_format, chosen.log_level)
+    policy = load_policy(chosen.policy, os.environ)
+    # Worker processes build their own application from the environment.
+    os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
+    app = build(chosen, policy, env=os.environ) if chosen.workers == 1 else "gateway.app:from_environment"
+    uvicorn.run(
+        app,
+        factory=chosen.workers > 1,
+        workers=chosen.workers,
+        host=chosen.host,
+        port=chosen.port,
+        loop="uvloop",
+        http="httptools",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=round(policy.server.grace),
+    )
+    return 0
+
+
+def _check(args: argparse.Namespace) -> int:
+    return check(args.files, sys.stdout, sys.stderr, os.environ)
+
+
+def _explain(args: argparse.Namespace) -> int:
+    raw = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
+    found = demo.explain_offline(load_policy(args.policy, os.environ), raw)
+    if args.json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+    else:
+        demo.print_explanation(found)
+    return 0

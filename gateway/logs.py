@@ -1,0 +1,127 @@
+"""Log lines, as text or JSON, and the one line per request. No prompt text, no credential ever reaches a log.
+
+The request line is written from the `Outcome`, which holds neither. Everything else logs through the standard
+library; `configure` is called once, by the process's entry point.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from random import Random
+
+from gateway.types import Outcome, Result
+
+log = logging.getLogger("gateway.access")
+
+_FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line; fields given as `extra={"fields": {...}}` stand at top level."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _timestamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            line.update(fields)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """`time level message key=value ...`, for people."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_timestamp(record.created)} {record.levelname.lower():7} {record.getMessage()}"
+        fields = getattr(record, "fields", None)
+        if isinstance(fields, dict):
+            line += "".join(f" {name}={_plain(value)}" for name, value in fields.items() if value is not None)
+        if record.exc_info:
+            line += "\n" + self.formatException(record.exc_info)
+        return line
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+
+
+def _timestamp(seconds: float) -> str:
+    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+
+
+class _KnownNoise(logging.Filter):
+    """Drops uvicorn's complaint about an answer cut on purpose: it is how ASGI cuts a connection."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "returned without completing response" not in str(record.msg)
+
+
+def configure(format: str, level: str) -> None:
+    """Sets up the process's logging: everything to stderr, in one format."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # httpx logs each probe's URL at info; ours say what matters of a probe.
+    logging.getLogger("httpx").setLevel("WARNING")
+    logging.getLogger("uvicorn.error").addFilter(_KnownNoise())
+
+
+class RequestLog:
+    """Writes one line for a share of the requests; failures of a back end are always written."""
+
+    def __init__(self, share: Callable[[], float], rng: Random) -> None:
+        self._share = share
+        self._rng = rng
+
+    def observe(self, outcome: Outcome) -> None:
+        failed = outcome.result in _FAILED
+        if not failed:
+            share = self._share()
+            if share <= 0.0 or (share < 1.0 and self._rng.random() >= share):
+                return
+        level = logging.WARNING if failed else logging.INFO
+        if log.isEnabledFor(level):
+            log.log(level, "request", extra={"fields": request_fields(outcome)})
+
+
+def request_fields(outcome: Outcome) -> dict[str, object]:
+    """The request's line, field by field. Times are milliseconds."""
+    decision, estimate, usage, features = outcome.decision, outcome.estimate, outcome.usage, outcome.features
+    start = outcome.sent_upstream
+    return {
+        "id": outcome.request_id,
+        "result": outcome.result.value,
+        "status": outcome.status,
+        "model": decision.model if decision else None,
+        "pool": decision.pool if decision else None,
+        "reason": decision.reason.value if decision else None,
+        "endpoint": outcome.endpoint,
+        "task": estimate.task.value if estimate else None,
+        "predicted": round(estimate.output_tokens) if estimate else None,
+        "input": usage.prompt_tokens if usage else features.input_tokens if features else None,
+        "output": usage.completion_tokens if usage else None,
+        "finish": outcome.finish_reason,
+        "first_ms": _ms(outcome.first_byte - start) if outcome.first_byte and start else None,
+        "total_ms": _ms(outcome.ended - outcome.started),
+        "attempts": outcome.attempts,
+        "key": outcome.key,
+        "error": outcome.error,
+    }
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 1)

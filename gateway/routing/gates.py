@@ -1,0 +1,28 @@
+"""Hard gates: what a pool cannot or may not serve. They come before any preference, and each names its reason.
+
+Capability gates (`refuses`, modality, key) say what an engine can never do for this request; state gates (`down`,
+`full`) what it cannot do now. A preference yields to both; a fall-back to another pool passes them again.
+"""
+
+from __future__ import annotations
+
+from gateway.policy.schema import AccessKey, Model, Pool
+from gateway.types import Features, PoolLoad
+
+
+def capability_gate(features: Features, model: Model, pool: Pool, key: AccessKey | None) -> str | None:
+    """Why this pool can never serve the request, or None."""
+    if refused := features.needs & pool.refuses:
+        return f"refuses {min(refused)}"
+    if key and key.pools is not None and pool.name not in key.pools:
+        return f"not allowed for key {key.name}"
+    if model.modalities is not None and (missing := features.modalities - model.modalities):
+        return f"no {min(missing)} input"
+    return None
+
+
+def state_gate(load: PoolLoad) -> str | None:
+    """Why this pool cannot take the request now, or None."""
+    if not load.up:
+        return "down"
+    return "full" if load.full else None

@@ -1,0 +1,81 @@
+"""Process settings: one frozen table. Each row is a command-line option and an environment variable `GATEWAY_<NAME>`.
+
+What belongs to a deployment (addresses, files, process count) is here; what belongs to routing is in the policy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+class InvalidSetting(ValueError):
+    """A setting has a value that it cannot have; the message names the option and the remedy."""
+
+
+def _setting(default: object, help: str, **extra: object) -> Any:
+    return field(default=default, metadata={"help": help, **extra})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How one gateway process runs."""
+
+    policy: str = _setting("", "the policy file (YAML); see policies/ for examples")
+    host: str = _setting("127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
+    port: int = _setting(8080, "port to listen on", lowest=0, highest=65535)
+    workers: int = _setting(1, "processes that share the port, about one a core", lowest=1, highest=256)
+    log_format: str = _setting("text", "how log lines look", choices=("text", "json"))
+    log_level: str = _setting("info", "least severe line that is logged", choices=("debug", "info", "warning", "error"))
+    redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds one option per setting; the help names default and environment variable."""
+    for row in fields(Settings):
+        meta = row.metadata
+        default = f"default {row.default}; " if row.default not in ("", None) else ""
+        parser.add_argument(
+            "--" + row.name.replace("_", "-"),
+            default=None,
+            choices=meta.get("choices"),
+            metavar=None if "choices" in meta else row.name.upper(),
+            help=f"{meta['help']} ({default}env {env_name(row.name)})",
+        )
+
+
+def env_name(setting: str) -> str:
+    return "GATEWAY_" + setting.upper()
+
+
+def resolve(options: Mapping[str, object], env: Mapping[str, str]) -> Settings:
+    """Command line over environment over default. Raises InvalidSetting naming the first bad value."""
+    values: dict[str, Any] = {}
+    for row in fields(Settings):
+        raw = options.get(row.name)
+        source = "--" + row.name.replace("_", "-")
+        if raw is None and (text := env.get(env_name(row.name))) is not None:
+            raw, source = text, env_name(row.name)
+        if raw is not None:
+            values[row.name] = _convert(source, str(raw), type(row.default), row.metadata)
+    return Settings(**values)
+
+
+def _convert(source: str, raw: str, kind: type, meta: Mapping[str, object]) -> object:
+    choices = meta.get("choices")
+    if isinstance(choices, tuple) and raw not in choices:
+        raise InvalidSetting(f"{source} is {raw!r}; it must be one of {', '.join(choices)}")
+    if kind is not int:
+        return raw
+    lowest, highest = meta["lowest"], meta["highest"]
+    assert isinstance(lowest, int)
+    assert isinstance(highest, int)
+    try:
+        number = int(raw)
+    except ValueError:
+        raise InvalidSetting(f"{source} is {raw!r}; it must be a whole number") from None
+    if not lowest <= number <= highest:
+        raise InvalidSetting(f"{source} is {number}; it must be between {lowest} and {highest}")
+    return number

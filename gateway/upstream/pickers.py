@@ -1,0 +1,36 @@
+"""Which endpoint of a pool gets the request: one function, one verb.
+
+Power of two choices: of two endpoints drawn at random, the one with less of our own work per unit of weight. It
+spreads a burst that arrives between two scrapes, where "least load" would send all of it to one place, and it needs
+no scan of the pool (Mitzenmacher 2001).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from gateway.upstream.endpoint import Endpoint
+
+
+def least_loaded(endpoints: Sequence[Endpoint], rng: Random) -> Endpoint:
+    """The least loaded of at most two candidates drawn at random; of few endpoints, the least loaded of all."""
+    if len(endpoints) == 1:
+        return endpoints[0]
+    if len(endpoints) > 4:
+        first = int(rng.random() * len(endpoints))
+        second = int(rng.random() * (len(endpoints) - 1))
+        endpoints = (endpoints[first], endpoints[second + (second >= first)])
+    best = endpoints[0]
+    best_load = (best.in_flight + 1) / best.weight
+    ties = 1
+    for endpoint in endpoints[1:]:
+        load = (endpoint.in_flight + 1) / endpoint.weight
+        if load < best_load:
+            best, best_load, ties = endpoint, load, 1
+        elif load == best_load:
+            # Reservoir of the equal ones, so that idle endpoints share the first requests.
+            ties += 1
+            if rng.random() * ties < 1:
+                best = endpoint
+    return best
