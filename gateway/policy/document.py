@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator
 
 from gateway.policy.sections import (
     Defaults,
-    Endpoint,
+    EndpointEntry,
     Engine,
     Health,
     Limits,
@@ -25,7 +25,7 @@ from gateway.policy.sections import (
     Telemetry,
     Timeouts,
 )
-from gateway.policy.values import Count, Name, Seconds, Share, Signed, Slug, Text, Whole, is_off, text, wrong
+from gateway.policy.values import Count, Filled, Name, Seconds, Share, Signed, Slug, Text, Whole, is_off, text, wrong
 from gateway.policy.when import ALWAYS, When
 from gateway.types import Need
 
@@ -59,7 +59,7 @@ Variable = Annotated[str, BeforeValidator(_variable)]
 
 
 class PoolFields(Section):
-    endpoints: Annotated[tuple[Endpoint, ...], Field(min_length=1)]
+    endpoints: Annotated[tuple[EndpointEntry, ...], Filled]
     speculative: Annotated[Speculative | None, BeforeValidator(_unless_off)] = None
     engine: Engine = Engine()
     model: Name | None = None
@@ -78,12 +78,12 @@ class ChoiceFields(Section):
 
 
 class ModelFields(Section):
-    pools: Annotated[tuple[Slug, ...], Field(min_length=1)] | None = None
-    choose: Annotated[tuple[ChoiceFields, ...], Field(min_length=1)] | None = None
+    pools: Annotated[tuple[Slug, ...], Filled] | None = None
+    choose: Annotated[tuple[ChoiceFields, ...], Filled] | None = None
     architecture: Literal["dense", "moe"] | None = None
     aliases: tuple[Name, ...] = ()
     context_length: Count | None = None
-    modalities: Annotated[tuple[Literal["text", "image", "audio", "video"], ...], Field(min_length=1)] | None = None
+    modalities: Annotated[tuple[Literal["text", "image", "audio", "video"], ...], Filled] | None = None
     reasoning: Literal["never", "optional", "always"] = "optional"
 
 
@@ -118,13 +118,13 @@ class KeyFields(OperatorKeyFields):
     input_tokens_per_minute: Whole = 0
     output_tokens_per_minute: Whole = 0
     in_flight: Whole = 0
-    models: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
-    pools: Annotated[tuple[Slug, ...], Field(min_length=1)] | None = None
+    models: Annotated[tuple[Name, ...], Filled] | None = None
+    pools: Annotated[tuple[Slug, ...], Filled] | None = None
     priority: Signed = 0
 
 
 class AccessFields(Section):
-    keys: tuple[KeyFields, ...] = ()
+    keys: Annotated[tuple[KeyFields, ...], Filled] = ()
     operator_key: OperatorKeyFields | None = None
 
 
@@ -132,8 +132,8 @@ class Document(Section):
     version: Annotated[Literal[1], BeforeValidator(lambda value: _version(value))] = 1
     server: Server = Server()
     defaults: Defaults = Defaults()
-    pools: Annotated[dict[Slug, PoolFields], Field(min_length=1)]
-    models: Annotated[dict[Name, ModelFields], Field(min_length=1)]
+    pools: Annotated[dict[Slug, PoolFields], Filled]
+    models: Annotated[dict[Name, ModelFields], Filled]
     routing: RoutingFields = RoutingFields()
     mtp: Mtp = Mtp()
     access: AccessFields | None = None

@@ -13,6 +13,7 @@ from typing import Literal
 from gateway.policy.document import DEFAULT_OBJECTIVE
 from gateway.policy.sections import (
     Defaults,
+    Endpoint,
     Engine,
     Health,
     Limits,
@@ -24,8 +25,7 @@ from gateway.policy.sections import (
     Telemetry,
     Timeouts,
 )
-from gateway.policy.sections import EndpointFields as Endpoint
-from gateway.policy.when import Facts, When
+from gateway.policy.when import Facts, Numbers, When
 from gateway.types import Need, PoolKind
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "Logging",
     "Model",
     "Mtp",
+    "Numbers",
     "Objective",
     "Policy",
     "Pool",

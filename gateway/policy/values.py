@@ -161,6 +161,14 @@ def as_list(value: object) -> object:
     return value if isinstance(value, list | dict) else [value]
 
 
+def _filled(value: object) -> object:
+    if isinstance(value, list | dict) and not value:
+        raise wrong("is empty; at least one is needed")
+    return value
+
+
+Filled = BeforeValidator(_filled)
+"""Not `min_length`, which counts valid items only and would blame the list besides each bad item."""
 Text = Annotated[str, BeforeValidator(text)]
 Slug = Annotated[Text, AfterValidator(slug)]
 Name = Annotated[Text, AfterValidator(name)]

@@ -6,15 +6,17 @@ cheapest first. There is no expression language: what cannot be said with these 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import inf
 from operator import attrgetter
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PrivateAttr
+from pydantic import BeforeValidator, Field
 
 from gateway.policy.sections import Section
-from gateway.policy.values import Name, Switch, as_list, integer, is_off, number, quoted, switch, text, wrong
+from gateway.policy.values import Filled, Name, Switch, as_list, integer, is_off, number, quoted, switch, text, wrong
 from gateway.types import Structure, Task
 
 
@@ -48,11 +50,6 @@ class Numbers:
     values: frozenset[int] | None = None
     at_least: float | None = None
     below: float | None = None
-
-    def accepts(self, x: float) -> bool:
-        if self.values is not None:
-            return round(x) in self.values
-        return (self.at_least is None or x >= self.at_least) and (self.below is None or x < self.below)
 
 
 def _numbers(value: object) -> Numbers:
@@ -128,9 +125,9 @@ def _task(value: object) -> object:
 
 
 Many = BeforeValidator(as_list)
-Tasks = Annotated[tuple[Annotated[Task, BeforeValidator(_task)], ...], Many, Field(min_length=1)]
-Languages = Annotated[tuple[Annotated[str, BeforeValidator(_language)], ...], Many, Field(min_length=1)]
-Names = Annotated[tuple[Name, ...], Many, Field(min_length=1)]
+Tasks = Annotated[tuple[Annotated[Task, BeforeValidator(_task)], ...], Many, Filled]
+Languages = Annotated[tuple[Annotated[str, BeforeValidator(_language)], ...], Many, Filled]
+Names = Annotated[tuple[Name, ...], Many, Filled]
 NumberTest = Annotated[Numbers, BeforeValidator(_numbers)]
 ToolTest = Annotated[Numbers, BeforeValidator(_tools)]
 SchemaTest = Annotated[frozenset[Structure], BeforeValidator(_schema)]
@@ -157,13 +154,13 @@ class When(Section):
     model: Names | None = None
     """Models by name, not by alias."""
 
-    _tests: tuple[Predicate, ...] = PrivateAttr(default=())
-
-    def model_post_init(self, context: Any) -> None:
-        self._tests = tuple(_compile(self))
+    @cached_property
+    def tests(self) -> tuple[Predicate, ...]:
+        # Not a private attribute: pydantic looks these up in Python, which costs more than a test.
+        return tuple(_compile(self))
 
     def matches(self, facts: Facts) -> bool:
-        for test in self._tests:  # noqa: SIM110 (a generator costs more than the tests)
+        for test in self.tests:  # noqa: SIM110 (a generator costs more than the tests)
             if not test(facts):
                 return False
         return True
@@ -184,23 +181,29 @@ def _compile(when: When) -> list[Predicate]:
         tests.append(lambda facts: (facts.thinking is True) is thinking)
     for fact, values in (("task", when.task), ("language", when.language), ("key", when.key), ("model", when.model)):
         if values is not None:
-            tests.append(_one_of(fact, frozenset(values)))
+            tests.append(_one_of(fact, values))
     if when.schema_ is not None:
         tests.append(_one_of("structure", when.schema_))
     ranges = (("tools", when.tools), ("output_tokens", when.output_tokens), ("input_tokens", when.input_tokens))
-    tests.extend(_in_range(field, numbers) for field, numbers in ranges if numbers is not None)
+    tests.extend(_in_range(fact, numbers) for fact, numbers in ranges if numbers is not None)
     tests.extend(_has_header(name, wanted) for name, wanted in (when.header or {}).items())
     return tests
 
 
-def _one_of(field: str, values: frozenset[Any]) -> Predicate:
-    get = attrgetter(field)
-    return lambda facts: get(facts) in values
+def _one_of(fact: str, values: Collection[Any]) -> Predicate:
+    get = attrgetter(fact)
+    # A tuple finds a member by identity; a set would call the hash of an Enum, which is slow.
+    wanted = tuple(values) if len(values) <= 16 else frozenset(values)
+    return lambda facts: get(facts) in wanted
 
 
-def _in_range(field: str, numbers: Numbers) -> Predicate:
-    get = attrgetter(field)
-    return lambda facts: numbers.accepts(get(facts))
+def _in_range(fact: str, numbers: Numbers) -> Predicate:
+    get, values = attrgetter(fact), numbers.values
+    if values is not None:
+        return lambda facts: round(get(facts)) in values
+    low = 0.0 if numbers.at_least is None else numbers.at_least
+    high = inf if numbers.below is None else numbers.below
+    return lambda facts: low <= get(facts) < high
 
 
 def _has_header(name: str, wanted: bool | frozenset[str]) -> Predicate:

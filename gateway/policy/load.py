@@ -1,0 +1,104 @@
+"""A policy file -> `Policy`, or every problem of the file at once.
+
+bytes -> text (UTF-8) -> plain data with positions (`tree`) -> form (`document`) and references (`references`), both
+looked at even if one fails -> `Policy` (`build`). A text that is no YAML stops at its first problem.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from gateway.policy.build import build
+from gateway.policy.document import Document
+from gateway.policy.messages import MISSING, explain
+from gateway.policy.problems import Loc, PolicyInvalid, Problem, path_text
+from gateway.policy.references import check_references
+from gateway.policy.schema import Policy
+from gateway.policy.tree import Tree, read_tree
+
+__all__ = ["MAX_BYTES", "PolicyInvalid", "Problem", "load_policy", "parse_policy", "read_bytes"]
+
+MAX_BYTES = 256 * 1024
+
+
+def load_policy(path: str | os.PathLike[str], env: Mapping[str, str]) -> Policy:
+    """The policy in a file. Raises `PolicyInvalid`, also for a file that cannot be read."""
+    return parse_policy(read_bytes(path), os.fspath(path), env)
+
+
+def read_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The file's content, links followed, never more than `MAX_BYTES`. Raises `PolicyInvalid`."""
+    source = os.fspath(path)
+    try:
+        # A pipe or a device would block, or never end.
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise PolicyInvalid([Problem(source, 1, 1, "policy", "not a file")])
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise PolicyInvalid([Problem(source, 1, 1, "policy", "no such file")]) from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise PolicyInvalid([Problem(source, 1, 1, "policy", f"cannot be read: {reason}")]) from None
+    return content
+
+
+def parse_policy(content: str | bytes, source: str, env: Mapping[str, str]) -> Policy:
+    """The policy in a text; `source` is its name in messages. Raises `PolicyInvalid`."""
+    raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
+    if len(raw) > MAX_BYTES:
+        raise PolicyInvalid([Problem(source, 1, 1, "policy", f"larger than {MAX_BYTES // 1024} KiB")])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8-sig")
+        mark = (before.count("\n") + 1, len(before) - before.rfind("\n"))
+        raise PolicyInvalid([Problem(source, *mark, "policy", "not UTF-8 text")]) from None
+    tree = read_tree(text, env)
+    document, found = _check(tree, env)
+    problems = _placed(tree, found, source)
+    if problems or document is None:
+        raise PolicyInvalid(problems)
+    return build(document, source=source, version_hash=sha256(raw).hexdigest()[:12], env=env)
+
+
+def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[tuple[Loc, bool, str]]]:
+    if tree.data is None:
+        return None, []
+    document: Document | None = None
+    found: list[tuple[Loc, bool, str]] = []
+    try:
+        document = Document.model_validate(tree.data)
+    except ValidationError as error:
+        found.extend(explain(error))
+    found.extend(check_references(tree.data, env))
+    return document, found
+
+
+def _placed(tree: Tree, found: list[tuple[Loc, bool, str]], source: str) -> list[Problem]:
+    """In the order of the file. Where a value has a problem of its own, what follows from it is left out."""
+    blamed: set[Loc] = set()
+    placed: list[Problem] = []
+    for (line, column), loc, message in tree.problems:
+        placed.append(Problem(source, line, column, path_text(loc), message))
+        blamed.add(loc)
+    for loc, key, message in _known_paths(tree, found):
+        if loc not in blamed:
+            line, column = tree.position(loc, key=key)
+            placed.append(Problem(source, line, column, path_text(loc), message))
+    return sorted(set(placed))
+
+
+def _known_paths(tree: Tree, found: list[tuple[Loc, bool, str]]) -> Iterator[tuple[Loc, bool, str]]:
+    """Paths as the file has them: pydantic adds parts for a single value that stands for a list or a mapping."""
+    for loc, key, message in found:
+        real = loc
+        while real and real not in tree.values and message != MISSING:
+            real = real[:-1]
+        yield real, key, message

@@ -1,0 +1,53 @@
+"""What is wrong with a policy file, and where. All problems of a file travel together in one `PolicyInvalid`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+Loc = tuple[str | int, ...]
+_PLAIN_KEY = re.compile(r"[\w-]+")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Problem:
+    """Line and column count from 1."""
+
+    file: str
+    line: int
+    column: int
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+
+
+class PolicyInvalid(Exception):
+    """The policy cannot be used; nothing of it has taken effect."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+def path_text(loc: Loc) -> str:
+    """`pools.e4b.endpoints[0]`; `policy` for the file as a whole."""
+    out = ""
+    for part in loc:
+        if isinstance(part, int):
+            out += f"[{part}]"
+        elif _PLAIN_KEY.fullmatch(part):
+            out += f".{part}" if out else part
+        else:
+            shown = part if len(part) <= 60 else f"{part[:57]}..."
+            out += f"[{ascii(shown) if not shown.isprintable() else repr(shown)}]"
+    return out or "policy"
+
+
+def did_you_mean(text: str, known: Iterable[str]) -> str:
+    """A hint to append to a message, or nothing."""
+    found = get_close_matches(text[:100], [*known], n=1, cutoff=0.6)
+    return f"; did you mean `{found[0]}`?" if found else ""

@@ -1,0 +1,227 @@
+"""What the parts of a policy say about each other: names that must exist, be unique, and mean one thing.
+
+It reads the plain data, not the validated document, so that one look shows these problems beside those of form.
+Whatever has the wrong form is passed over here: `gateway.policy.document` says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from gateway.policy.problems import Loc, did_you_mean
+from gateway.policy.values import Expanded, is_off
+from gateway.types import PoolKind
+
+Found = Iterator[tuple[Loc, bool, str]]
+"""Path, whether its key is to blame, message."""
+
+
+def check_references(data: object, env: Mapping[str, str]) -> Found:
+    names = _Names.of(data)
+    yield from _pools(data)
+    yield from _models(data, names)
+    yield from _rules(data, names)
+    yield from _access(data, names, env)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    pools: frozenset[str]
+    models: frozenset[str]
+    choosing: frozenset[str]
+    aliases: Mapping[str, str]
+    keys: frozenset[str]
+
+    @classmethod
+    def of(cls, data: object) -> _Names:
+        models = dict(_entries(data, "models"))
+        return cls(
+            pools=frozenset(name for name, _ in _entries(data, "pools")),
+            models=frozenset(models),
+            choosing=frozenset(name for name, model in models.items() if "choose" in _mapping(model)),
+            aliases={alias: name for name, model in models.items() for _, alias in _texts(model, "aliases")},
+            keys=frozenset(n for _, k in _items(_get(data, "access"), "keys") if isinstance(n := _get(k, "name"), str)),
+        )
+
+
+def _mapping(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _get(value: object, name: str) -> object:
+    return _mapping(value).get(name)
+
+
+def _entries(value: object, name: str) -> Iterable[tuple[str, object]]:
+    return _mapping(_get(value, name)).items()
+
+
+def _items(value: object, name: str) -> list[tuple[int, object]]:
+    found = _get(value, name)
+    return list(enumerate(found)) if isinstance(found, list) else []
+
+
+def _texts(value: object, name: str) -> list[tuple[int, str]]:
+    return [(index, item) for index, item in _items(value, name) if isinstance(item, str)]
+
+
+def _shown(text: str) -> str:
+    return "this value" if isinstance(text, Expanded) else f"`{text[:60]}`"
+
+
+def _unknown(what: str, text: str, known: Iterable[str]) -> str:
+    hint = "" if isinstance(text, Expanded) else did_you_mean(text, sorted(known))
+    return f"no {what} named {_shown(text)}{hint}"
+
+
+def _pools(data: object) -> Found:
+    for name, pool in _entries(data, "pools"):
+        speculative = _get(pool, "speculative")
+        kind = PoolKind.PLAIN if speculative is None or is_off(speculative) else PoolKind.MTP
+        if name in set(PoolKind) and name != kind:
+            yield ("pools", name), True, f"rules read `{name}` as the kind, but this pool is {kind}; rename it"
+        seen: dict[str, int] = {}
+        for index, endpoint in _items(pool, "endpoints"):
+            url = endpoint if isinstance(endpoint, str) else _get(endpoint, "url")
+            if isinstance(url, str):
+                plain = url.strip().rstrip("/")
+                if plain in seen:
+                    loc = ("pools", name, "endpoints", index)
+                    yield loc, False, f"the same URL as endpoints[{seen[plain]}]"
+                seen.setdefault(plain, index)
+
+
+def _models(data: object, names: _Names) -> Found:
+    owners: dict[str, str] = {}
+    for name, model in _entries(data, "models"):
+        loc: Loc = ("models", name)
+        fields = _mapping(model)
+        if isinstance(model, dict) and ("pools" in fields) == ("choose" in fields):
+            yield loc, True, "expected either `pools` or `choose`"
+        listed: set[str] = set()
+        for index, pool in _texts(model, "pools"):
+            if pool not in names.pools:
+                yield (*loc, "pools", index), False, _unknown("pool", pool, names.pools)
+            elif pool in listed:
+                yield (*loc, "pools", index), False, f"pool {_shown(pool)} is listed twice"
+            listed.add(pool)
+        for index, alias in _texts(model, "aliases"):
+            at = (*loc, "aliases", index)
+            if alias in names.models:
+                yield at, False, f"{_shown(alias)} is the name of a model"
+            elif alias in owners:
+                yield at, False, f"{_shown(alias)} is already an alias of `{owners[alias]}`"
+            owners.setdefault(alias, name)
+        yield from _choices(loc, model, names)
+
+
+def _choices(loc: Loc, model: object, names: _Names) -> Found:
+    choices = _items(model, "choose")
+    for index, choice in choices:
+        at = (*loc, "choose", index)
+        always = isinstance(choice, dict) and choice.get("when") in (None, {})
+        last = index == len(choices) - 1
+        if always and not last:
+            yield at, False, "matches everything, so that the entries after it are never reached"
+        elif not always and last and isinstance(choice, dict):
+            yield at, False, "the last entry has no `when`: it is for all the rest"
+        target = _get(choice, "model")
+        if isinstance(target, str):
+            yield from _model((*at, "model"), target, names)
+            if target in names.choosing:
+                yield (*at, "model"), False, f"{_shown(target)} chooses by itself; name a model that has pools"
+        yield from _when((*at, "when"), _get(choice, "when"), names)
+
+
+def _model(loc: Loc, text: str, names: _Names) -> Found:
+    if text in names.aliases and text not in names.models:
+        yield loc, False, f"{_shown(text)} is an alias; write `{names.aliases[text]}`"
+    elif text not in names.models:
+        yield loc, False, _unknown("model", text, names.models)
+
+
+def _when(loc: Loc, when: object, names: _Names) -> Found:
+    for field in ("key", "model"):
+        value = _get(when, field)
+        found = (
+            [((*loc, field, i), v) for i, v in enumerate(value)]
+            if isinstance(value, list)
+            else [((*loc, field), value)]
+        )
+        for at, text in found:
+            if not isinstance(text, str):
+                continue
+            if field == "model":
+                yield from _model(at, text, names)
+            elif text not in names.keys:
+                yield at, False, _unknown("key in access.keys", text, names.keys)
+
+
+def _rules(data: object, names: _Names) -> Found:
+    seen: dict[str, int] = {}
+    for index, rule in _items(_get(data, "routing"), "rules"):
+        loc: Loc = ("routing", "rules", index)
+        fields = _mapping(rule)
+        if isinstance(rule, dict) and ("prefer" in fields) == ("require" in fields):
+            yield loc, False, "expected either `prefer` or `require`"
+        for field in ("prefer", "require"):
+            target = fields.get(field)
+            if isinstance(target, str) and target not in {*names.pools, *PoolKind}:
+                yield (*loc, field), False, _unknown("pool or kind", target, {*names.pools, *PoolKind})
+        name = fields.get("name")
+        if isinstance(name, str):
+            if name in seen:
+                yield (*loc, "name"), False, f"rules[{seen[name]}] has this name already"
+            seen.setdefault(name, index)
+        yield from _when((*loc, "when"), fields.get("when"), names)
+
+
+def _access(data: object, names: _Names, env: Mapping[str, str]) -> Found:
+    access = _get(data, "access")
+    if isinstance(access, dict) and not access:
+        yield ("access",), False, "expected `keys` or `operator_key`; leave `access` out for open access"
+    seen: set[str] = set()
+    digests: dict[str, str] = {}
+    for index, key in _items(access, "keys"):
+        loc: Loc = ("access", "keys", index)
+        yield from _credential(loc, key, env, digests)
+        name = _get(key, "name")
+        if isinstance(name, str):
+            if name in seen:
+                yield (*loc, "name"), False, f"{_shown(name)} is the name of another key"
+            seen.add(name)
+        for i, model in _texts(key, "models"):
+            if model not in names.models and model not in names.aliases:
+                yield (*loc, "models", i), False, _unknown("model", model, {*names.models, *names.aliases})
+        for i, pool in _texts(key, "pools"):
+            if pool not in {*names.pools, *PoolKind}:
+                yield (*loc, "pools", i), False, _unknown("pool or kind", pool, {*names.pools, *PoolKind})
+    if "operator_key" in _mapping(access):
+        yield from _credential(("access", "operator_key"), _get(access, "operator_key"), env, digests)
+
+
+def _credential(loc: Loc, key: object, env: Mapping[str, str], seen: dict[str, str]) -> Found:
+    if not isinstance(key, dict):
+        return
+    if ("env" in key) == ("sha256" in key):
+        yield loc, False, "expected either `env` (a variable that holds the key) or `sha256` (its digest)"
+        return
+    variable, digest = key.get("env"), key.get("sha256")
+    if isinstance(variable, str):
+        secret = env.get(variable)
+        if not secret:
+            state = "is empty" if secret == "" else "is not set"
+            yield (*loc, "env"), False, f"environment variable {variable[:60]} {state}"
+            return
+        digest = digest_of(secret)
+    if isinstance(digest, str):
+        if digest.lower() in seen:
+            yield loc, False, f"the same key as {seen[digest.lower()]}"
+        seen.setdefault(digest.lower(), ".".join(map(str, loc)))
+
+
+def digest_of(secret: str) -> str:
+    """How a key is kept and compared: SHA-256, in hexadecimal."""
+    return sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

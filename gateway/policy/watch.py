@@ -1,0 +1,125 @@
+"""Follows a policy file and hands over each new valid policy, once.
+
+Content decides, not time stamps: an edit in place, a rename over the file and Kubernetes' swap of the `..data` link all
+end in other bytes at the same path. New bytes are taken only after they have stayed the same for `settle` seconds, so
+that a file written in two halves is not read at its half. A file that is invalid, gone or unreadable changes nothing;
+it is reported once for each distinct content, and the last good policy goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from gateway.policy.load import parse_policy, read_bytes
+from gateway.policy.problems import PolicyInvalid, Problem
+from gateway.policy.schema import Policy
+
+INTERVAL = 0.5
+SETTLE = 0.4
+"""Together with parsing, a change is live within 2 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReloadState:
+    """For `/gateway/policy` and metrics. Times are seconds of the given clock."""
+
+    version: str
+    """`Policy.version_hash` of the policy in use."""
+    loaded_at: float
+    source_hash: str
+    """Of the bytes now in the file, in the same form; differs from `version` while the file is invalid,
+    empty while it cannot be read."""
+    last_error: str | None = None
+    """Every problem of the file as it is now, one a line; None while the file is the policy in use."""
+    ok: int = 0
+    failed: int = 0
+
+
+class PolicyWatcher:
+    """`run` until cancelled. `on_change` and `on_failure` are called on the event loop and must not block."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        env: Mapping[str, str],
+        current: Policy,
+        *,
+        on_change: Callable[[Policy], None],
+        on_failure: Callable[[PolicyInvalid], None],
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        interval: float = INTERVAL,
+        settle: float = SETTLE,
+    ) -> None:
+        self._path = path
+        self._env = env
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._clock = clock
+        self._sleep = sleep
+        self._interval = interval
+        self._settle = settle
+        self._handled = current.version_hash
+        self._state = ReloadState(version=current.version_hash, loaded_at=clock(), source_hash=current.version_hash)
+
+    @property
+    def state(self) -> ReloadState:
+        return self._state
+
+    async def run(self) -> None:
+        while True:
+            await self._sleep(self._interval)
+            await self.poll()
+
+    async def poll(self) -> None:
+        """One look at the file, and the reload if its content is new. Reading and parsing happen off the loop."""
+        content, digest = await asyncio.to_thread(self._read)
+        while digest != self._handled:
+            await self._sleep(self._settle)
+            before = digest
+            content, digest = await asyncio.to_thread(self._read)
+            if digest == before:
+                await self._take(content, digest)
+
+    def _read(self) -> tuple[bytes | PolicyInvalid, str]:
+        try:
+            content = read_bytes(self._path)
+        except PolicyInvalid as error:
+            return error, f"unreadable: {error}"
+        return content, sha256(content).hexdigest()[:12]
+
+    async def _take(self, content: bytes | PolicyInvalid, digest: str) -> None:
+        self._handled = digest
+        known = "" if isinstance(content, PolicyInvalid) else digest
+        if digest == self._state.version:
+            # Back to the policy in use, after a mistake.
+            self._state = replace(self._state, source_hash=digest, last_error=None)
+            return
+        try:
+            if isinstance(content, PolicyInvalid):
+                raise content
+            policy = await asyncio.to_thread(parse_policy, content, os.fspath(self._path), self._env)
+            self._apply(policy)
+        except PolicyInvalid as error:
+            self._state = replace(self._state, source_hash=known, last_error=str(error), failed=self._state.failed + 1)
+            self._on_failure(error)
+        else:
+            self._state = ReloadState(
+                version=policy.version_hash,
+                loaded_at=self._clock(),
+                source_hash=digest,
+                ok=self._state.ok + 1,
+                failed=self._state.failed,
+            )
+
+    def _apply(self, policy: Policy) -> None:
+        try:
+            self._on_change(policy)
+        except Exception as error:
+            # A consumer that cannot take the policy must not end the watch: the next edit may well be fine.
+            problem = Problem(policy.source, 1, 1, "policy", f"could not be applied: {type(error).__name__}")
+            raise PolicyInvalid([problem]) from error
