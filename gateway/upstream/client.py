@@ -21,7 +21,7 @@ class Timeouts:
     first_byte: float | None = 300.0
     """From the request's last byte sent to the first byte of the answer's body (vLLM sends headers early)."""
     idle: float | None = 60.0
-    """Between two pieces of the body."""
+    """Between two pieces of the body, and for a back end that stops taking the request's body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class ConnectorStatistics:
     """A snapshot for asserts, logs and the operator's page."""
 
     active: int
+    """Exchanges that hold a connection, those still connecting included."""
     idle: int
     opened: int
     """Connections opened since the start."""
@@ -39,17 +40,23 @@ class Response(Protocol):
 
     status: int
     headers: Headers
-    """Names in lower case, in the order received, hop-by-hop headers included."""
+    """Names in lower case, in the order received, hop-by-hop headers included. Trailers are dropped."""
+    ended: bool
+    """True once `read` has handed out the whole body, so that the last piece can be known as the last."""
 
     async def read(self) -> bytes:
-        """The next piece of the body, as it came; b"" at the proper end.
+        """All that has come of the body since the last call, waiting for it if nothing has; b"" at the proper end.
 
-        Raises ConnectionLost if the body is cut, UpstreamTimeout if a phase's limit runs out.
+        A body with neither length nor chunks ends with its connection, so there a clean cut can't be told from
+        the end; a reset can.
+
+        Raises ConnectionLost if the body is cut, BadUpstreamResponse if its framing is broken, UpstreamTimeout if
+        a phase's limit runs out; what came before is handed out first. When cancelled, closes the response.
         """
         ...
 
     def close(self) -> None:
-        """Gives the connection back if the body has ended, else closes it at once. Idempotent, never raises."""
+        """Closes the connection at once unless the body has come whole. Idempotent, never raises."""
         ...
 
 
@@ -66,10 +73,15 @@ class Connector(Protocol):
     ) -> Response:
         """Sends one request and returns when the answer's headers are there.
 
-        `target` is the raw path with its query. `host` and framing headers are the connector's own. A reused
-        connection that turns out to be closed before any byte of the answer is replaced once, invisibly.
+        `target` is the raw path with its query. `host` and framing headers are the connector's own: `headers` must
+        hold neither (`headers.upstream_request_headers` sees to it). Bytes go with a Content-Length, an iterator
+        goes in chunks as it yields; an answer that comes before the body is all sent is returned at once.
 
-        Raises ConnectFailed (nothing was sent), ConnectionLost, BadUpstreamResponse, UpstreamTimeout. When
+        A reused connection that the server had closed without taking the request is replaced once, invisibly. An
+        iterator is never sent twice.
+
+        Raises ConnectFailed (nothing was sent), NothingAvailable (the connection limit is reached, nothing was
+        sent), ConnectionLost, BadUpstreamResponse, UpstreamTimeout, and whatever the iterator raises. When
         cancelled, the connection is closed before the cancellation goes on.
         """
         ...

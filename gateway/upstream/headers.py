@@ -1,0 +1,156 @@
+"""Which headers cross the gateway, and how: pure functions on raw header lists, names in lower case.
+
+Towards the back end go the client's headers without: hop-by-hop headers and those that `Connection` names, framing and
+`host` (the connector's own), credentials and cookies (they belong to the gateway; the endpoint's own key is set
+instead), `x-gateway-*`. `accept-encoding` stays, because a body is relayed as it is, under its own label. A
+`forwarded` or `x-forwarded-*` header stays too and the peer's address is appended where given; vLLM reads it only
+for its access log.
+
+Towards the client go the back end's headers without: hop-by-hop headers, `server` and `date` (the gateway's own are
+sent), `x-request-id` and `x-gateway-*` (ours), and what speaks for the back end's origin rather than for the answer:
+`set-cookie` (no cookie ever reaches a back end, so one could only betray it) and `alt-svc`.
+"""
+
+from __future__ import annotations
+
+from gateway.upstream.client import Headers
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection",
+        b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authorization",
+        b"proxy-authentication-info",
+        b"proxy-connection",
+        b"te",
+        b"trailer",
+        b"transfer-encoding",
+        b"upgrade",
+        b"http2-settings",
+    }
+)
+_REQUEST_ONLY = frozenset(
+    {
+        b"host",
+        b"content-length",
+        b"expect",  # answered by our own server
+        b"authorization",
+        b"x-api-key",
+        b"api-key",
+        b"x-goog-api-key",
+        b"cookie",
+        b"x-request-id",
+    }
+)
+_NOT_UPSTREAM = _HOP_BY_HOP | _REQUEST_ONLY
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"server", b"date", b"x-request-id", b"set-cookie", b"alt-svc"}
+_OWN = b"x-gateway-"
+_MAX_ID = 128
+
+
+def upstream_request_headers(
+    client_headers: Headers,
+    *,
+    request_id: bytes,
+    api_key: bytes | None = None,
+    peer: bytes | None = None,
+    drop: frozenset[bytes] = frozenset(),
+) -> Headers:
+    """The headers of a request to a back end, fit for `Connector.send`.
+
+    `api_key` is the endpoint's own, `peer` the client's address for `x-forwarded-for`, `drop` more names to leave out.
+    """
+    named = _named_by_connection(client_headers)
+    headers = [
+        header
+        for header in client_headers
+        if header[0] not in _NOT_UPSTREAM and header[0] not in named and not header[0].startswith(_OWN)
+    ]
+    if drop:
+        headers = [header for header in headers if header[0] not in drop]
+    if peer is not None:
+        earlier = [value for name, value in headers if name == b"x-forwarded-for"]
+        headers = [header for header in headers if header[0] != b"x-forwarded-for"]
+        headers.append((b"x-forwarded-for", b", ".join([*earlier, peer])))
+    headers.append((b"x-request-id", request_id))
+    if api_key is not None:
+        headers.append((b"authorization", b"Bearer " + api_key))
+    return headers
+
+
+def downstream_response_headers(upstream_headers: Headers, *, rewritten: bool = False) -> Headers:
+    """The back end's headers as a client may see them; the gateway's own (id, pool, ...) are to be added.
+
+    `rewritten` says that the body will differ from what the back end sent, so that its length can't stand. An event
+    stream is marked so that no proxy in front of us holds it back.
+    """
+    named = _named_by_connection(upstream_headers)
+    headers = [
+        header
+        for header in upstream_headers
+        if header[0] not in _NOT_DOWNSTREAM and header[0] not in named and not header[0].startswith(_OWN)
+    ]
+    if rewritten:
+        headers = [header for header in headers if header[0] != b"content-length"]
+    if is_event_stream(headers):
+        names = {name for name, _ in headers}
+        if b"x-accel-buffering" not in names:
+            headers.append((b"x-accel-buffering", b"no"))
+        if b"cache-control" not in names:
+            headers.append((b"cache-control", b"no-cache"))
+    return headers
+
+
+def is_event_stream(headers: Headers) -> bool:
+    """Whether the content type is `text/event-stream`, whatever its case and parameters."""
+    for name, value in headers:
+        if name == b"content-type":
+            return value[:17].lower() == b"text/event-stream"
+    return False
+
+
+def client_request_id(client_headers: Headers) -> bytes | None:
+    """The client's `x-request-id`, if it is safe to repeat: up to 128 visible ASCII characters."""
+    for name, value in client_headers:
+        if name == b"x-request-id":
+            fit = 0 < len(value) <= _MAX_ID and all(33 <= byte <= 126 for byte in value)
+            return value if fit else None
+    return None
+
+
+def framing_fault(headers: Headers) -> str | None:
+    """Why an answer's end can't be known for certain (RFC 9112, 6.3), or None.
+
+    The only transfer coding is `chunked`: others would lose their label, which is hop-by-hop, on the way to the client.
+    """
+    length: bytes | None = None
+    coding: bytes | None = None
+    for name, value in headers:
+        if name == b"content-length":
+            if length is not None or not value.isdigit():
+                return "Content-Length is unclear"
+            length = value
+        elif name == b"transfer-encoding":
+            if coding is not None or value.lower() != b"chunked":
+                return "Transfer-Encoding is not chunked"
+            coding = value
+    if length is not None and coding is not None:
+        return "Content-Length and Transfer-Encoding exclude each other"
+    return None
+
+
+def has_length(headers: Headers) -> bool:
+    """Whether the body's end is marked; otherwise it is the connection's end."""
+    return any(name in (b"content-length", b"transfer-encoding") for name, _ in headers)
+
+
+def _named_by_connection(headers: Headers) -> frozenset[bytes] | set[bytes]:
+    """Names that `Connection` headers declare hop-by-hop."""
+    for name, value in headers:
+        if name == b"connection" and value.lower() not in (b"keep-alive", b"close"):
+            break
+    else:
+        return frozenset()
+    values = [value for name, value in headers if name == b"connection"]
+    return {token.strip().lower() for value in values for token in value.split(b",")}

@@ -1,0 +1,304 @@
+"""One HTTP/1.1 connection to a back end: an asyncio protocol around the httptools parser.
+
+A `LeanConnection` serves one `LeanResponse` at a time. What comes goes through the parser into the response's pieces
+and wakes its reader once for all that came together. Reading pauses while more than `HIGH_WATER` bytes wait.
+
+Each connection has one deadline and at most one timer. Moving the deadline later is an assignment; the timer, when it
+fires, looks at the deadline and sleeps on. So limits cost no timer per request, let alone per piece.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import AsyncIterator
+from typing import Protocol, cast
+
+import httptools
+
+from gateway.errors import BadUpstreamResponse, ConnectionLost, UpstreamTimeout
+from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.headers import framing_fault, has_length
+from gateway.upstream.lean_request import MAX_WHOLE, framed, request_was_taken
+from gateway.upstream.lean_response import LeanResponse
+
+HIGH_WATER = 256 * 1024
+"""Body bytes that may wait for the reader; a read from the socket (256 KB at most) may come on top."""
+MAX_SILENCE = 64 * 1024
+"""Bytes without a body byte among them: bounds the head, chunk extensions, trailers and interim answers alike."""
+
+_NEVER = math.inf
+
+
+class Stale(ConnectionLost):
+    """A kept connection that the server had closed without taking the request, so sending again is safe."""
+
+
+class Owner(Protocol):
+    """The pool that a connection belongs to. Exactly one of the two ends each use."""
+
+    keep_alive: float
+
+    def keep(self, connection: LeanConnection) -> bool:
+        """Takes back a connection that is free; False if it is to be closed."""
+        ...
+
+    def drop(self, connection: LeanConnection) -> None:
+        """Forgets a connection that is closed, used or idle."""
+        ...
+
+
+class _Stop(Exception):
+    """Ends parsing from within a callback."""
+
+
+class LeanConnection(asyncio.Protocol):
+    """One socket. Free (in its owner's pool) or busy with one response; closed for good once it fails."""
+
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._owner = owner
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._response: LeanResponse | None = None
+        self._headers: Headers = []
+        self._used = False
+        self.closed = False
+        self._keep = False
+        self._is_head = False
+        self._silence = 0
+        self._fault: str | None = None
+        self._reading = True
+        self._writable = True
+        self._drained: asyncio.Future[None] | None = None
+        self._pump: asyncio.Task[None] | None = None
+        self._deadline = _NEVER
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = _NEVER
+
+    # --- what the connector calls
+
+    def start(
+        self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, *, is_head: bool
+    ) -> LeanResponse:
+        """Begins an exchange. The connection must be free and open."""
+        assert self._transport is not None
+        self._response = response = LeanResponse(self, timeouts)
+        self._headers = response.headers
+        self._silence = 0
+        self._is_head = is_head
+        if isinstance(body, bytes) and len(body) <= MAX_WHOLE:
+            # One write, hence one segment where it fits; a large body isn't worth the copy.
+            self._transport.write(head + body)
+            self.set_limit(timeouts.first_byte)
+        else:
+            self._transport.write(head)
+            self._pump = self.loop.create_task(self._send_body(body, response))
+        return response
+
+    def set_limit(self, seconds: float | None) -> None:
+        """Moves the deadline to `seconds` from now."""
+        self._deadline = when = _NEVER if seconds is None else self.loop.time() + seconds
+        if when < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = when
+            self._timer = self.loop.call_at(when, self._on_timer)
+
+    def resume(self) -> None:
+        if not self._reading and self._transport is not None:
+            self._reading = True
+            self._transport.resume_reading()
+
+    def fail(self, error: BaseException | None = None) -> None:
+        """Closes the socket now; a response under way ends with `error`. Idempotent."""
+        if self.closed:
+            return
+        self.closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pump is not None:
+            self._pump.cancel()
+        response, self._response = self._response, None
+        if response is not None:
+            response._connection = None
+            response._error = error
+            response.wake()
+        self._owner.drop(self)
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- what the transport calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self.closed:
+            self._transport.abort()
+            return
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:
+            # Nothing was asked: an error page for an idle connection, or worse. It must not meet the next request.
+            self.fail()
+            return
+        self._silence += len(data)
+        size = response._size
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._keep = False
+            if not response._complete:
+                self.fail(BadUpstreamResponse(f"the back end did not answer in HTTP: {self._fault or error}"))
+                return
+        if response._size != size:
+            response._has_body = True
+            self._silence = 0
+            self._deadline = _NEVER
+            if response._size > HIGH_WATER and self._reading and self._transport is not None:
+                self._reading = False
+                self._transport.pause_reading()
+        if response._complete:
+            self._finish(response)
+        elif self._silence > MAX_SILENCE:
+            self.fail(BadUpstreamResponse("the back end's headers are too large"))
+        else:
+            response.wake()
+
+    def eof_received(self) -> None:
+        response = self._response
+        if response is not None and response._has_head and not has_length(response.headers):
+            self._keep = False
+            response._complete = True
+            self._finish(response)
+        else:
+            self._lose(in_order=True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lose(in_order=False)
+        # The parser holds this object's methods: a cycle, if left.
+        del self._parser
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        if self._drained is not None and not self._drained.done():
+            self._drained.set_result(None)
+
+    # --- what the parser calls
+
+    def on_message_begin(self) -> None:
+        if self._response is None or self._response._complete:
+            raise _Stop  # a second answer to one request
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers come here as well, after the head has been handed over to a list that nobody reads.
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        response = self._response
+        assert response is not None
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._headers.clear()
+            return
+        headers = response.headers
+        if self._silence > MAX_SILENCE and sum(len(n) + len(v) for n, v in headers) > MAX_SILENCE:
+            self._fault = "the headers are too large"
+        else:
+            self._fault = framing_fault(headers)
+        if self._fault:
+            raise _Stop
+        response.status = status
+        response._has_head = True
+        self._headers = []
+        if self._is_head:
+            # The parser would wait for the body that the length announces, so this connection ends here.
+            response._complete = True
+            raise _Stop
+
+    def on_body(self, body: bytes) -> None:
+        response = self._response
+        assert response is not None
+        response._pieces.append(body)
+        response._size += len(body)
+
+    def on_message_complete(self) -> None:
+        response = self._response
+        assert response is not None
+        if response._has_head:
+            response._complete = True
+            self._keep = self._parser.should_keep_alive()
+
+    # --- inside
+
+    def _finish(self, response: LeanResponse) -> None:
+        """The answer is whole: the response stands by itself, the connection is free or closed."""
+        if not self._keep or self._pump is not None:
+            self.fail()
+            return
+        self._response = None
+        response._connection = None
+        response.wake()
+        self.resume()
+        self._used = True
+        if self._owner.keep(self):
+            self.set_limit(self._owner.keep_alive)
+        else:
+            self.fail()
+
+    def _lose(self, *, in_order: bool) -> None:
+        """The server has closed, `in_order` by FIN and else by RST."""
+        response = self._response
+        if response is None:
+            self.fail()
+        elif response._has_head or self._silence:
+            self.fail(ConnectionLost("the back end closed the connection amid its answer"))
+        elif self._used and not (in_order and request_was_taken(self._transport)):
+            self.fail(Stale("the back end had closed the connection"))
+        else:
+            self.fail(ConnectionLost("the back end closed the connection without an answer"))
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, _NEVER
+        if self._deadline == _NEVER:
+            return
+        remaining = self._deadline - self.loop.time()
+        if remaining > 0:
+            self.set_limit(remaining)
+            return
+        response = self._response
+        if response is None:
+            self.fail()
+        elif response._has_body or self._pump is not None:
+            self.fail(UpstreamTimeout("the back end fell silent", phase="idle"))
+        else:
+            self.fail(UpstreamTimeout("the back end sent no first byte in time", phase="first_byte"))
+
+    async def _send_body(self, body: bytes | AsyncIterator[bytes], response: LeanResponse) -> None:
+        try:
+            async for piece in framed(body):
+                await self._write(piece, response)
+        except Exception as error:
+            # Whatever the body's source raises belongs to the caller of `send`, who waits for the head.
+            self._pump = None
+            self.fail(error)
+            return
+        self._pump = None
+        if not response._has_body:
+            self.set_limit(response._timeouts.first_byte)
+
+    async def _write(self, data: bytes | memoryview, response: LeanResponse) -> None:
+        assert self._transport is not None
+        self._transport.write(data)
+        while not self._writable:
+            if not response._has_body:
+                self.set_limit(response._timeouts.idle)
+            self._drained = self.loop.create_future()
+            await self._drained
+        if not response._has_body:
+            self._deadline = _NEVER
