@@ -1,0 +1,68 @@
+"""A real gateway on loopback for tests: built by the one constructor, served by uvicorn, in front of given back ends."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from gateway.api.core import Core
+from gateway.app import build
+from gateway.policy.load import load_policy, parse_policy
+from gateway.settings import Settings
+from tests.servers import serve
+
+
+@dataclass(frozen=True)
+class Running:
+    """A served gateway: its address for clients, its parts for asserts."""
+
+    url: str
+    core: Core
+
+    @property
+    def in_flight(self) -> int:
+        return sum(pool.in_flight for pool in self.core.pools)
+
+
+@asynccontextmanager
+async def gateway(policy: str | Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+    """Serves a gateway on the policy's text, or on a file, which is then watched."""
+    env = env or {}
+    if isinstance(policy, Path):
+        settings, loaded = Settings(policy=str(policy)), load_policy(policy, env)
+    else:
+        settings, loaded = Settings(), parse_policy(policy, "policy.yaml", env)
+    app = build(settings, loaded, env=env, rng=random.Random(7))
+    async with serve(app, loop="asyncio", http="httptools", lifespan="on", server_header=False) as url:
+        yield Running(url, app.core)
+
+
+def one_pool(*urls: str, extra: str = "") -> str:
+    """The smallest policy: model `m` on one plain pool `plain`, no probes and no scraping, so that a stub sees only
+    the test's own requests. `extra` is more YAML for the pool, in flow style, starting with a comma."""
+    listed = ", ".join(f'"{url}"' for url in urls)
+    return f"""
+version: 1
+defaults: {{health: {{interval: off}}, telemetry: {{interval: off}}}}
+pools:
+  plain: {{endpoints: [{listed}]{extra}}}
+models:
+  m: {{pools: [plain]}}
+"""
+
+
+def two_pools(plain: str, mtp: str, objective: str = "expected_time") -> str:
+    """Model `m` on a plain and an MTP pool, no probes and no scraping."""
+    return f"""
+version: 1
+defaults: {{health: {{interval: off}}, telemetry: {{interval: off}}}}
+pools:
+  plain: {{endpoints: ["{plain}"]}}
+  mtp: {{endpoints: ["{mtp}"], speculative: {{method: mtp, tokens: 2}}}}
+models:
+  m: {{pools: [plain, mtp], aliases: [alias], architecture: dense}}
+routing: {{objective: {objective}, threshold: 64}}
+"""
