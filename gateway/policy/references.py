@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gateway.policy.problems import Loc, did_you_mean
+from gateway.policy.problems import Loc, did_you_mean, path_text
 from gateway.policy.values import Expanded, is_off
 from gateway.types import PoolKind
 
@@ -219,7 +219,7 @@ def _credential(loc: Loc, key: object, env: Mapping[str, str], seen: dict[str, s
     if isinstance(digest, str):
         if digest.lower() in seen:
             yield loc, False, f"the same key as {seen[digest.lower()]}"
-        seen.setdefault(digest.lower(), ".".join(map(str, loc)))
+        seen.setdefault(digest.lower(), path_text(loc))
 
 
 def digest_of(secret: str) -> str:

@@ -29,7 +29,7 @@ _EXPLAINED = (
     ("found duplicate anchor", "an anchor with this name exists already"),
     ("found undefined tag handle", "an unknown tag; text that begins with ! needs quotes"),
     ("found character '\\t'", "a tab; YAML is indented with spaces"),
-    ("expected a single document", "a policy is one YAML document, without `---` in the middle"),
+    ("but found another document", "a policy is one YAML document, without `---` in the middle"),
 )
 
 
@@ -121,7 +121,11 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[Mark, Loc, str]:
     mark = (at.line + 1, at.column + 1) if at is not None else (1, 1)
     problem = error.problem or error.context or "cannot be read"
     # PyYAML quotes the text of aliases, anchors and tags, which may be a key that lacks its quotes.
-    message = next((ours for theirs, ours in _EXPLAINED if problem.startswith(theirs)), f"not YAML: {problem}")
+    message = next((ours for theirs, ours in _EXPLAINED if problem.startswith(theirs)), "")
+    if not message:
+        message = f"not YAML: {problem}"
+        if error.context is not None and error.context_mark is not None and error.context.startswith("while"):
+            message += f" ({error.context} that begins on line {error.context_mark.line + 1})"
     line = text.split("\n")[mark[0] - 1] if mark[0] <= text.count("\n") + 1 else ""
     if "${" in line:
         message += "; text with ${...} within [...] or {...} needs quotes"
