@@ -77,8 +77,6 @@ class LeanConnection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = _NEVER
 
-    # --- what the connector calls
-
     def start(
         self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, *, is_head: bool
     ) -> LeanResponse:
@@ -129,7 +127,7 @@ class LeanConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- what the transport calls
+    # What the transport calls:
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -189,7 +187,7 @@ class LeanConnection(asyncio.Protocol):
         if self._drained is not None and not self._drained.done():
             self._drained.set_result(None)
 
-    # --- what the parser calls
+    # What the parser calls:
 
     def on_message_begin(self) -> None:
         if self._response is None or self._response._complete:
@@ -233,8 +231,6 @@ class LeanConnection(asyncio.Protocol):
         if response._has_head:
             response._complete = True
             self._keep = self._parser.should_keep_alive()
-
-    # --- inside
 
     def _finish(self, response: LeanResponse) -> None:
         """The answer is whole: the response stands by itself, the connection is free or closed."""

@@ -1,0 +1,55 @@
+"""Chooses the connector for an endpoint's URL: the lean one for plain `http://`, httpx for all else or on request."""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from gateway.upstream.client import Connector
+from gateway.upstream.httpx_client import HttpxConnector
+from gateway.upstream.lean import LeanConnector
+
+KEEP_ALIVE = 4.0
+"""Seconds that a free connection is kept; vLLM's server closes it after 5."""
+
+
+def connect(
+    url: str,
+    *,
+    via: Literal["auto", "lean", "httpx"] = "auto",
+    limit: int = 0,
+    keep_alive: float = KEEP_ALIVE,
+    http2: bool = False,
+    trust_env: bool = False,
+    verify: bool | str = True,
+) -> Connector:
+    """The connector for one origin; opens nothing yet. A path in the URL goes before every target.
+
+    `limit` bounds the exchanges at one time (0: none). `http2`, `trust_env` (proxies from the environment) and `verify`
+    (False, or a path to a CA bundle) need httpx, so `auto` takes it where one of them is set.
+
+    Raises ValueError for a URL that is not `http(s)://host[:port][/path]`, and for `via="lean"` with what it can't do.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"not an http:// or https:// URL: {url!r}")
+    if parts.username or parts.query or parts.fragment:
+        raise ValueError(f"a back end's URL has no user, query or fragment: {parts.hostname}")
+    tls = parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    prefix = parts.path.rstrip("/").encode("ascii")
+    needs_httpx = tls or http2 or trust_env
+    if via == "lean" and needs_httpx:
+        raise ValueError("the lean connector speaks plain HTTP/1.1 only, and no proxy")
+    if via == "lean" or (via == "auto" and not needs_httpx):
+        return LeanConnector(parts.hostname, port, prefix=prefix, limit=limit, keep_alive=keep_alive)
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return HttpxConnector(
+        f"{parts.scheme}://{host}:{port}",
+        prefix=prefix,
+        limit=limit,
+        keep_alive=keep_alive,
+        http2=http2,
+        trust_env=trust_env,
+        verify=verify,
+    )

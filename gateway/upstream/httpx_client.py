@@ -1,0 +1,190 @@
+"""The other connector: httpx, for TLS, HTTP/2 and proxies. Several times the cost of the lean one, same behaviour.
+
+Each exchange runs in a task of its own that owns everything of httpx's. The task is cancelled exactly once, however
+often its user is, because a second cancellation amid httpcore's clean-up would leak the connection.
+
+httpx can't tell whether a server took a request before it closed a kept connection. A reset is taken as "not taken" and
+sent again once, on a connection that is new or freshly checked; a connection closed in good order is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+
+import h11
+import httpx
+
+from gateway.errors import (
+    BadUpstreamResponse,
+    ConnectFailed,
+    ConnectionLost,
+    GatewayError,
+    NothingAvailable,
+    UpstreamTimeout,
+)
+from gateway.upstream.client import ConnectorStatistics, Headers, Timeouts
+from gateway.upstream.headers import framing_fault
+from gateway.upstream.httpx_response import HttpxResponse
+
+
+def translate(error: httpx.TransportError) -> GatewayError:
+    """Our error for one of httpx's; read limits aren't among them, because this module keeps those itself."""
+    match error:
+        case httpx.ConnectTimeout():
+            return UpstreamTimeout("no connection to the back end in time", phase="connect")
+        case httpx.PoolTimeout():
+            return NothingAvailable("all connections to the back end are in use", retry_after=1)
+        case httpx.TimeoutException():
+            return UpstreamTimeout("the back end fell silent", phase="idle")
+        case httpx.ConnectError() | httpx.ProxyError() | httpx.UnsupportedProtocol():
+            return ConnectFailed(f"no connection to the back end: {error}")
+        case httpx.RemoteProtocolError() if not _was_cut(error):
+            return BadUpstreamResponse(f"the back end did not answer in HTTP: {error}")
+        case httpx.LocalProtocolError():
+            return BadUpstreamResponse(f"the exchange with the back end broke HTTP's rules: {error}")
+    return ConnectionLost("the back end closed the connection before its answer was whole")
+
+
+def _was_cut(error: httpx.RemoteProtocolError) -> bool:
+    """Whether what httpx calls a protocol error is merely an end that came too soon."""
+    lower = error.__cause__.__cause__ if error.__cause__ else None
+    # Broken syntax is h11's complaint; httpcore itself raises for a missing answer and for HTTP/2's resets.
+    return not isinstance(lower, h11.RemoteProtocolError) or str(lower).startswith("peer closed connection")
+
+
+class _Reset(ConnectionLost):
+    """A kept connection was reset before the answer's head."""
+
+
+class HttpxConnector:
+    """See `client.Connector`. `limit` bounds the exchanges at one time; 0 is no limit."""
+
+    def __init__(
+        self,
+        origin: str,
+        *,
+        prefix: bytes = b"",
+        limit: int = 0,
+        keep_alive: float = 4.0,
+        http2: bool = False,
+        trust_env: bool = False,
+        verify: bool | str = True,
+    ) -> None:
+        """`origin` is `scheme://host:port`; `verify` False, or a path to a CA bundle."""
+        context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
+        self._url = httpx.URL(origin)
+        self._prefix = prefix
+        self._limit = limit
+        self._client = httpx.AsyncClient(
+            http2=http2,
+            trust_env=trust_env,
+            # Reading the system's certificates takes tens of milliseconds, in vain where no TLS can occur.
+            verify=context if self._url.scheme == "https" or trust_env else False,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=keep_alive),
+            # A cookie of one client's answer must not travel with another's request.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
+        self._exchanges: set[HttpxResponse] = set()
+        self._opened = 0
+        self._closing = False
+
+    async def send(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+    ) -> HttpxResponse:
+        if self._limit and len(self._exchanges) >= self._limit:
+            raise NothingAvailable("all connections to the back end are in use", retry_after=1)
+        if any(b"\n" in part or b"\r" in part for pair in [(target, b""), *headers] for part in pair):
+            raise ValueError("a line break in a request's target or headers")
+        response = self._start(method, target, headers, body, timeouts)
+        try:
+            await response.wait_for_head()
+        except _Reset:
+            if not isinstance(body, bytes):
+                raise
+            response = self._start(method, target, headers, body, timeouts)
+            await response.wait_for_head()
+        return response
+
+    def statistics(self) -> ConnectorStatistics:
+        pool = getattr(self._client._transport_for_url(self._url), "_pool", None)
+        # httpx shows its pool nowhere in public; without one (a later httpx) the figure is 0.
+        idle = sum(connection.is_idle() for connection in pool.connections) if pool is not None else 0
+        return ConnectorStatistics(active=len(self._exchanges), idle=idle, opened=self._opened)
+
+    def __repr__(self) -> str:
+        return f"<HttpxConnector {self._url} {self.statistics()}>"
+
+    async def aclose(self) -> None:
+        self._closing = True
+        if not self._exchanges:
+            await self._client.aclose()
+
+    def _start(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+    ) -> HttpxResponse:
+        if self._client.is_closed:
+            raise ConnectFailed("the connector is closed")
+        response = HttpxResponse(timeouts)
+
+        async def trace(event: str, info: Mapping[str, object]) -> None:
+            if event.endswith("connect_tcp.complete"):
+                self._opened += 1
+            response.on_event(event)
+
+        limits = {"connect": timeouts.connect, "write": timeouts.idle, "read": None, "pool": None}
+        request = httpx.Request(
+            method.decode("ascii"),
+            self._url,
+            headers=headers,
+            content=body,
+            extensions={"target": self._prefix + target, "timeout": limits, "trace": trace},
+        )
+        task = asyncio.get_running_loop().create_task(self._run(request, response))
+        self._exchanges.add(response)
+        response.attach(task)
+        return response
+
+    async def _run(self, request: httpx.Request, response: HttpxResponse) -> None:
+        error: Exception | None = None
+        try:
+            await self._relay(request, response)
+        except (httpx.ReadError, httpx.WriteError) as lost:
+            fresh = not response.reused or response.has_head
+            error = translate(lost) if fresh else _Reset("the back end had closed the connection")
+        except httpx.TransportError as failed:
+            error = translate(failed)
+        except Exception as other:
+            # Ours (broken framing), or whatever the body's iterator raised, which belongs to the caller of `send`.
+            error = other
+        finally:
+            self._exchanges.discard(response)
+            if self._closing and not self._exchanges:
+                await self._client.aclose()
+        response.on_end(error)
+
+    async def _relay(self, request: httpx.Request, response: HttpxResponse) -> None:
+        answer = await self._client.send(request, stream=True)
+        try:
+            headers = [(name.lower(), value) for name, value in answer.headers.raw]
+            if answer.status_code < 200:
+                raise BadUpstreamResponse("the back end did not answer in HTTP: a switch of protocols")
+            if fault := framing_fault(headers):
+                raise BadUpstreamResponse(f"the back end did not answer in HTTP: {fault}")
+            response.on_head(answer.status_code, headers)
+            async for piece in answer.aiter_raw():
+                await response.on_piece(piece)
+        finally:
+            await answer.aclose()
