@@ -26,7 +26,7 @@ _TAG = "tag:yaml.org,2002:"
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\})?", re.ASCII)
 _EXPLAINED = (
     ("found undefined alias", "an alias without its anchor; text that begins with * needs quotes"),
-    ("found duplicate anchor", "an anchor with this name exists already"),
+    ("second occurrence", "an anchor with this name exists already"),
     ("found undefined tag handle", "an unknown tag; text that begins with ! needs quotes"),
     ("found character '\\t'", "a tab; YAML is indented with spaces"),
     ("but found another document", "a policy is one YAML document, without `---` in the middle"),

@@ -21,6 +21,8 @@ from gateway.policy.schema import Policy
 INTERVAL = 0.5
 SETTLE = 0.4
 """Together with parsing, a change is live within 2 s."""
+MAX_SHOWN = 50
+"""Problems that the state keeps; `on_failure` gets all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,7 @@ class ReloadState:
     """Of the bytes now in the file, in the same form; differs from `version` while the file is invalid,
     empty while it cannot be read."""
     last_error: str | None = None
-    """Every problem of the file as it is now, one a line; None while the file is the policy in use."""
+    """The first problems of the file as it is now, one a line; None while the file is the policy in use."""
     ok: int = 0
     failed: int = 0
 
@@ -105,7 +107,9 @@ class PolicyWatcher:
             policy = await asyncio.to_thread(parse_policy, content, os.fspath(self._path), self._env)
             self._apply(policy)
         except PolicyInvalid as error:
-            self._state = replace(self._state, source_hash=known, last_error=str(error), failed=self._state.failed + 1)
+            self._state = replace(
+                self._state, source_hash=known, last_error=_short(error), failed=self._state.failed + 1
+            )
             self._on_failure(error)
         else:
             self._state = ReloadState(
@@ -123,3 +127,9 @@ class PolicyWatcher:
             # A consumer that cannot take the policy must not end the watch: the next edit may well be fine.
             problem = Problem(policy.source, 1, 1, "policy", f"could not be applied: {type(error).__name__}")
             raise PolicyInvalid([problem]) from error
+
+
+def _short(error: PolicyInvalid) -> str:
+    shown = [str(problem) for problem in error.problems[:MAX_SHOWN]]
+    more = len(error.problems) - len(shown)
+    return "\n".join([*shown, f"and {more} more"] if more else shown)
