@@ -140,7 +140,11 @@ TARGETS = {
         Target(
             "litellm",
             _litellm,
-            environment={"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_LOG": "ERROR"},
+            environment={
+                "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+                "LITELLM_LOG": "ERROR",
+                "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+            },
             transparent=False,
             peer="litellm",
             patience=180.0,
