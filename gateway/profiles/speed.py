@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gateway.types import Task
 
@@ -33,7 +34,7 @@ class Attention:
     """How much of the context attention sees: `local` is the share of heads in sliding layers, of `window` tokens."""
 
     local: float = 0.0
-    window: int = 1024
+    window: float = 1024.0
 
     def seen(self, context: float) -> float:
         """Tokens seen, averaged over the layers' key/value heads."""
@@ -51,7 +52,7 @@ class Decode:
     position: float = 0.0
     token: float = 0.0
     overflow: float = 0.0
-    overflow_from: int = 512
+    overflow_from: float = 512.0
     experts: float = 0.0
     active: float = 0.0
     """Experts used per token over all experts; 0 for a dense model."""
@@ -93,7 +94,7 @@ class Acceptance:
         """
         if not rates or any(not 0.0 <= rate <= 1.0 for rate in rates):
             raise ValueError(f"acceptance rates must lie in 0..1, got {rates}")
-        if any(later > earlier for earlier, later in zip(rates, rates[1:], strict=False)):
+        if any(later > earlier for earlier, later in pairwise(rates)):
             raise ValueError(f"unconditional acceptance cannot rise with the position, got {rates}")
         extended = list(rates[:MAX_DRAFT_TOKENS])
         ratio = rates[0] if len(rates) == 1 else rates[-1] / rates[-2] if rates[-2] else 0.0

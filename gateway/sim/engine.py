@@ -112,7 +112,7 @@ class Engine:
         """Puts an answer into the queue. Raises ValueError where it can never fit the cache."""
         if ask.output_tokens < 1 or ask.prompt_tokens < 1:
             raise ValueError("a sequence needs at least one prompt and one output token")
-        if blocks_for(ask.prompt_tokens + ask.output_tokens) > self.kv.total:
+        if blocks_for(ask.prompt_tokens + ask.output_tokens + self.settings.k + 1) > self.kv.total:
             raise ValueError("the sequence does not fit the cache")
         rates = self.profile.acceptance(ask.task, self.settings.k)
         sequence = Sequence(ask, now, Random(ask.seed ^ self.settings.seed), rates)
