@@ -36,6 +36,8 @@ class Peer:
     marker: str = ""
     """A file under site-packages that must be there: two projects share the name vllm-router."""
     npm: bool = False
+    overrides: tuple[tuple[str, str], ...] = ()
+    """npm only: versions of what it depends on."""
 
     def version(self, peers_dir: Path) -> str | None:
         """The installed version; None when it is not installed."""
@@ -57,6 +59,9 @@ class Peer:
         home = peers_dir / self.name
         home.mkdir(parents=True, exist_ok=True)
         if self.npm:
+            shutil.rmtree(home)
+            home.mkdir()
+            (home / "package.json").write_text(json.dumps({"private": True, "overrides": dict(self.overrides)}))
             npm = shutil.which("npm") or "npm"
             command = [npm, "install", "--no-fund", "--no-audit", "--prefix", str(home), self.requirement]
         else:
@@ -71,10 +76,18 @@ PEERS = {
         Peer("litellm", "litellm[proxy]==1.106.12", "litellm"),
         Peer("vllm-router", "vllm-router==0.1.17", "vllm-router", marker="vllm_router/launch_router.py"),
         Peer("sglang-router", "sglang-router==0.3.2", "sglang-router"),
-        Peer("portkey", "@portkey-ai/gateway@1.15.2", "@portkey-ai/gateway", npm=True),
+        Peer(
+            "portkey",
+            "@portkey-ai/gateway@1.15.2",
+            "@portkey-ai/gateway",
+            npm=True,
+            # With the newest one every stream is a 500 ("immutable" headers); this is the one of its own lock file.
+            overrides=(("@hono/node-server", "1.13.5"),),
+        ),
         Peer(
             "production-stack",
-            "vllm-router @ git+https://github.com/vllm-project/production-stack#subdirectory=src",
+            # Not on PyPI, where another project has its name; needs Python 3.12 and git.
+            "vllm-router @ git+https://github.com/vllm-project/production-stack",
             "vllm-router",
             marker="vllm_router/app.py",
         ),

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from tests.benchmarks.overhead import Sample
 
 _LOADED, _SINGLE = "1KB/32", "1KB/1"
+_NEAR = 0.7
+"""The share of the direct connection's rate above which the load generator may be what is measured."""
 
 
 @dataclass(slots=True)
@@ -48,20 +50,25 @@ def _medians(samples: Iterable[Sample], figure: Callable[[Sample], float | None]
     return middle(values) if values else None
 
 
+def _added(samples: list[Sample], direct: list[Sample], figure: Callable[[Sample], float]) -> float | None:
+    """The median over rounds of a figure minus the direct connection's p50; rounds without an answer say nothing."""
+    rounds = [(sample, base) for sample, base in zip(samples, direct, strict=True) if sample.result.completed]
+    return middle([figure(s) - base.result.latency_p50 for s, base in rounds]) if rounds else None
+
+
 def _requests(samples: list[Sample], direct: list[Sample]) -> dict[str, Any]:
     """The figures of a cell of whole answers."""
     costs = [cost for s in samples if (cost := _ratio(s.result.target_cpu_s * 1000, s.result.completed)) is not None]
-    bases = [sample.result.latency_p50 for sample in direct]
     cost = middle(costs)
     return {
         "rps": _medians(samples, lambda s: s.result.completed / s.result.window_s),
         "cpu_s_per_1000": cost or None,
         "cpu_spread": (max(costs) - min(costs)) / cost if cost else None,
         "requests_per_cpu_s": _ratio(1000.0, cost),
-        "p50_ms": _medians(samples, lambda s: s.result.latency_p50),
-        "p99_ms": _medians(samples, lambda s: s.result.latency_p99),
-        "p50_added_ms": middle([s.result.latency_p50 - base for s, base in zip(samples, bases, strict=True)]),
-        "p99_added_ms": middle([s.result.latency_p99 - base for s, base in zip(samples, bases, strict=True)]),
+        "p50_ms": _medians(samples, lambda s: s.result.latency_p50 if s.result.completed else None),
+        "p99_ms": _medians(samples, lambda s: s.result.latency_p99 if s.result.completed else None),
+        "p50_added_ms": _added(samples, direct, lambda s: s.result.latency_p50),
+        "p99_added_ms": _added(samples, direct, lambda s: s.result.latency_p99),
         "probe_p99_ms": _medians(samples, lambda s: s.probe.latency_p99 if s.probe else None),
         "probe_max_ms": _medians(samples, lambda s: s.probe.latency_max if s.probe else None),
         "load_cpu_share": _medians(samples, lambda s: s.result.load_cpu_s / s.result.window_s),
@@ -70,17 +77,16 @@ def _requests(samples: list[Sample], direct: list[Sample]) -> dict[str, Any]:
 
 def _streams(samples: list[Sample], direct: list[Sample]) -> dict[str, Any]:
     """The figures of a cell of streams. Token delays are absolute: a direct connection's are in its own row."""
-    bases = [sample.result.latency_p50 for sample in direct]
     rates = [sample.result.tokens / sample.result.window_s for sample in direct]
     return {
         "tokens_per_s": _medians(samples, lambda s: s.result.tokens / s.result.window_s),
         "rate_share": middle(
             [s.result.tokens / s.result.window_s / rate for s, rate in zip(samples, rates, strict=True) if rate]
         ),
-        "ttft_p50_added_ms": middle([s.result.latency_p50 - base for s, base in zip(samples, bases, strict=True)]),
-        "ttft_p99_added_ms": middle([s.result.latency_p99 - base for s, base in zip(samples, bases, strict=True)]),
-        "token_delay_p50_ms": _medians(samples, lambda s: s.result.delay_p50),
-        "token_delay_p99_ms": _medians(samples, lambda s: s.result.delay_p99),
+        "ttft_p50_added_ms": _added(samples, direct, lambda s: s.result.latency_p50),
+        "ttft_p99_added_ms": _added(samples, direct, lambda s: s.result.latency_p99),
+        "token_delay_p50_ms": _medians(samples, lambda s: s.result.delay_p50 if s.result.tokens else None),
+        "token_delay_p99_ms": _medians(samples, lambda s: s.result.delay_p99 if s.result.tokens else None),
         "cpu_us_per_token": _medians(samples, lambda s: _ratio(s.result.target_cpu_s * 1e6, s.result.tokens)) or None,
         "load_cpu_share": _medians(samples, lambda s: s.result.load_cpu_s / s.result.window_s),
     }
@@ -209,7 +215,7 @@ def tables(outcome: dict[str, Any]) -> str:
     lines += _table("Process", ["target", "start to first answer s", "RSS MB", "RSS growth MB"], process)
     lines += [""] + [f"{name}: {why}" for name, why in outcome["absent"].items()]
     if outcome["errors"]:
-        lines += ["", "**This run had errors; its figures are not to be used:**"]
+        lines += ["", "**This run had errors; the figures of these cells are not to be used:**"]
         lines += [
             f"- {name} {cell}: {kinds}" for name, cells in outcome["errors"].items() for cell, kinds in cells.items()
         ]
