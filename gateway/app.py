@@ -123,7 +123,7 @@ def build(
 
 def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
     """The connector for one endpoint of the policy."""
-    return connect(endpoint.url, max_connections=pool.limits.connections)
+    return connect(endpoint.url, limit=pool.limits.connections)
 
 
 def request_ids(rng: Random) -> Callable[[], str]:

@@ -14,9 +14,13 @@ from pathlib import Path
 
 import uvicorn
 
-from gateway import __version__, demo, settings
+from gateway import __version__, demo, settings, terminal
+from gateway.api.core import activate
+from gateway.api.explain import IdlePools, explain
+from gateway.api.head import Head
 from gateway.app import build
 from gateway.errors import GatewayError
+from gateway.estimate.estimator import Estimator
 from gateway.logs import configure
 from gateway.policy.check import check
 from gateway.policy.load import PolicyInvalid, load_policy
@@ -118,9 +122,10 @@ def _check(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     raw = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
-    found = demo.explain_offline(load_policy(args.policy, os.environ), raw)
+    active = activate(load_policy(args.policy, os.environ), 1)
+    found = explain(active, Estimator(), IdlePools(), raw, Head())
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:
-        demo.print_explanation(found)
+        terminal.print_explanation(found)
     return 0

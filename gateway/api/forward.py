@@ -50,9 +50,9 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         exchange.attempts = attempts.count
         exchange.endpoint = attempts.endpoint
     exchange.lease, exchange.response = opened.lease, opened.response
-    headers = downstream_response_headers(opened.response.headers, opened.streams)
-    headers += own_headers(incoming.active, exchange)
     rewrite = _rewrite(policy, plan, opened)
+    headers = downstream_response_headers(opened.response.headers, rewritten=rewrite is not None)
+    headers += own_headers(incoming.active, exchange)
     if opened.streams:
         relay = StreamRelay(exchange, down, opened, rewrite, core.clock, policy.server.heartbeat)
         await relay.run(headers, partial(time_left, deadline, core.clock))

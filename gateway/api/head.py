@@ -6,9 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from gateway.types import NO_HINTS, Hints, Task
+from gateway.upstream.headers import client_request_id
 
 _TASKS = {task.value: task for task in Task}
-REQUEST_ID_BYTES = 128
 
 
 @dataclass(slots=True)
@@ -41,8 +41,8 @@ def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) 
         elif name in (b"x-api-key", b"api-key"):
             head.credential = head.credential or value
         elif name == b"x-request-id":
-            if 0 < len(value) <= REQUEST_ID_BYTES and value.isascii() and (text := value.decode()).isprintable():
-                head.request_id = text
+            if (known := client_request_id([(name, value)])) is not None:
+                head.request_id = known.decode()
         elif name.startswith(b"x-gateway-"):
             hints[name[10:].decode("latin-1")] = value.decode("latin-1").strip()
         if wanted and (plain := name.decode("latin-1")) in wanted:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from gateway.api.core import Core, find_model
+from gateway.api.core import Core
+from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
-from gateway.policy.load import describe
+from gateway.policy.describe import describe
 from gateway.policy.watch import ReloadState
-from gateway.request.features import extract
-from gateway.request.parse import parse_body
-from gateway.routing.explain import explanation
-from gateway.types import NO_HINTS, Api
 
 
 def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
@@ -48,8 +46,10 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
         return await models.one(name)
 
     @router.post("/gateway/explain", summary="The decision for an OpenAI request body; nothing is sent upstream")
-    async def explain(request: Request) -> dict[str, Any]:
-        return explain_body(core, await request.body(), request.scope["headers"])
+    async def explained(request: Request) -> dict[str, Any]:
+        active = core.active
+        head = read_head(request.scope["headers"], active.policy.header_names)
+        return explain(active, core.estimator, core.pools, await request.body(), head)
 
     @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:
@@ -62,7 +62,7 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
             "version": active.version,
             "hash": active.policy.version_hash,
             "source": active.policy.source,
-            "reload": state.describe() if state else None,
+            "reload": asdict(state) if state else None,
             "policy": describe(active.policy),
         }
 
@@ -86,21 +86,6 @@ def refresh_gauges(core: Core) -> None:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
     metrics.policy_version.set(core.active.version)
-
-
-def explain_body(core: Core, raw: bytes, headers: list[tuple[bytes, bytes]]) -> dict[str, Any]:
-    """Hops 2 to 4 by the code of the request path. Raises what a real request would raise there."""
-    active = core.active
-    policy = active.policy
-    head = read_head(headers, policy.header_names)
-    hints = head.hints if policy.server.client_hints else NO_HINTS
-    body = parse_body(raw)
-    model = find_model(policy, body.model)
-    features = extract(body, Api.CHAT if "messages" in body.data else Api.COMPLETIONS, hints)
-    estimate = core.estimator.estimate(features)
-    facts = active.router.facts(model, features, estimate, head.matched)
-    decision = active.router.route(policy.choose(model, facts), features, estimate, core.pools, facts, hints)
-    return explanation(features, estimate, decision)
 
 
 def describe_pool(core: Core, name: str) -> dict[str, Any]:

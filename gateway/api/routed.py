@@ -33,7 +33,7 @@ class RoutedApi(Handler):
         exchange.features = features = extract(body, self._api, hints)
         exchange.estimate = estimate = core.estimator.estimate(features)
         facts = active.router.facts(model, features, estimate, incoming.head.matched)
-        model = policy.choose(model, facts)
+        model, facts = active.router.choose(model, facts)
         exchange.decision = active.router.route(model, features, estimate, core.pools, facts, hints)
         plan = Plan(
             model=model,

@@ -11,7 +11,7 @@ Every decision keeps all pools' costs, the losing ones too: explain, the decisio
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.errors import NothingAvailable
 from gateway.policy.schema import AccessKey, Facts, Model, Policy, Pool, Rule, Target
@@ -19,9 +19,10 @@ from gateway.routing.cost import PoolSpeed, pool_speed
 from gateway.routing.gates import capability_gate, state_gate
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, PoolKind, Reason
 
-TIE_SHARE = 0.03
-TIE_SECONDS = 0.004
-"""Two times closer than this share, or than these seconds, are equal: the model is not that exact."""
+TIE_SHARE = 0.05
+TIE_SECONDS = 0.05
+"""Two times closer than this share, or than these seconds, are equal. The estimate is not that exact, nobody notices
+the difference, and a short request in the MTP pool stalls the long ones that run there."""
 
 NO_HEADERS: Mapping[str, str] = {}
 
@@ -47,6 +48,11 @@ class Router:
         for model in policy.models.values():
             rows = (policy.pools[name] for name in model.pools)
             self._pools[model.name] = tuple((pool, pool_speed(model, pool)) for pool in rows)
+
+    def choose(self, model: Model, facts: Facts) -> tuple[Model, Facts]:
+        """The model that serves the request, where `model` stands for others, and the facts under its name."""
+        chosen = self.policy.choose(model, facts)
+        return (model, facts) if chosen is model else (chosen, replace(facts, model=chosen.name))
 
     def facts(
         self,

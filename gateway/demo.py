@@ -1,0 +1,247 @@
+"""`gateway demo`: simulated plain and MTP back ends, dense and MoE, a gateway in front of them, and a short tour.
+
+Everything runs in this process on loopback; there is no GPU, no Redis and no configuration. The back ends play the
+DGX Spark's published speeds faster than real time; the times in the tour's table are the Spark's. They are simulated
+figures and are labelled so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import httpx
+import uvicorn
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from gateway.app import build
+from gateway.logs import configure
+from gateway.policy.load import parse_policy
+from gateway.settings import Settings
+from gateway.sim.server import create_app
+from gateway.sim.settings import SimSettings
+from gateway.terminal import seconds
+
+HARDWARE = "dgx-spark"
+MODELS = {
+    "gemma-4-e4b": ("google/gemma-4-E4B-it", "dense", "e4b"),
+    "gemma-4-26b": ("google/gemma-4-26B-A4B-it", "moe", "26b"),
+}
+SPEED = 6.0
+"""Simulated seconds per real second, so that the tour takes seconds."""
+DRAFT_TOKENS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """One request of the tour."""
+
+    title: str
+    model: str
+    prompt: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+LONG = {"max_tokens": 256}
+
+TOUR = (
+    Stop(
+        "label a review",
+        "gemma-4-e4b",
+        "Is this review positive or negative? Answer with one word.\n\nThe soup was cold and the waiter rude.",
+    ),
+    Stop(
+        "感想を分類 (a label, in Japanese)",
+        "gemma-4-e4b",
+        "次の感想を「肯定」か「否定」の一語で分類してください。\n\n料理はおいしく、店員も親切でした。",
+    ),
+    Stop(
+        "pick one of four labels",
+        "gemma-4-26b",
+        "Which team should get this ticket? 'My invoice shows the wrong address.'",
+        {"structured_outputs": {"choice": ["billing", "shipping", "returns", "other"]}},
+    ),
+    Stop("explain at length", "gemma-4-e4b", "Explain how tides work, in detail, for a curious adult.", LONG),
+    Stop(
+        "詳しく説明 (at length, in Japanese)",
+        "gemma-4-e4b",
+        "量子コンピュータの仕組みを、初心者にもわかるように詳しく説明してください。",
+        LONG,
+    ),
+    Stop("write a program", "gemma-4-26b", "Write a Python class for an LRU cache with unit tests.", LONG),
+    Stop("write an essay", "gemma-4-26b", "Write an essay on the history of the lighthouse.", LONG),
+    Stop(
+        "a story, with min_p", "gemma-4-e4b", "Tell me a long story about a lighthouse keeper.", {**LONG, "min_p": 0.05}
+    ),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", default="127.0.0.1", help="address of the gateway (default 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=8080, help="port of the gateway (default 8080; 0 takes a free one)")
+    parser.add_argument("--once", action="store_true", help="end after the tour")
+
+
+def main(args: argparse.Namespace) -> int:
+    configure("text", "error")
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120)
+    with suppress(KeyboardInterrupt):
+        return asyncio.run(_run(args, console))
+    return 0
+
+
+async def _run(args: argparse.Namespace, console: Console) -> int:
+    async with simulated_back_ends() as urls:
+        policy_text = demo_policy(urls)
+        app = build(Settings(), parse_policy(policy_text, "demo policy", os.environ), env=os.environ, rng=Random(1))
+        listener = _listen(args.host, args.port)
+        async with _served(app, listener) as base:
+            console.print(f"[bold]MTP gateway[/] on {base}/v1, in front of four [italic]simulated[/] vLLM back ends:")
+            for pool, url in urls.items():
+                console.print(f"  {pool:16} {url}")
+            await _tour(base, console)
+            if args.once:
+                return 0
+            _say_what_next(base, console)
+            stop = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                loop.add_signal_handler(number, stop.set)
+            await stop.wait()
+    return 0
+
+
+@asynccontextmanager
+async def simulated_back_ends() -> AsyncIterator[dict[str, str]]:
+    """Four servers; yields each one's URL by pool name."""
+    async with AsyncExitStack() as stack:
+        urls: dict[str, str] = {}
+        for name, (served, _, short) in MODELS.items():
+            for kind, k in (("plain", 0), ("mtp", DRAFT_TOKENS)):
+                settings = SimSettings(model=served, served_names=(name,), k=k, profile=HARDWARE, time_scale=SPEED)
+                urls[f"{short}-{kind}"] = await stack.enter_async_context(
+                    _served(create_app(settings), _listen("127.0.0.1", 0))
+                )
+        yield urls
+
+
+def demo_policy(urls: dict[str, str]) -> str:
+    """The demo's policy, as one would write it by hand."""
+    pools = "\n".join(
+        f'  {name}: {{endpoints: ["{url}"], profile: {HARDWARE}'
+        + (f", speculative: {{method: mtp, tokens: {DRAFT_TOKENS}}}" if name.endswith("mtp") else "")
+        + "}"
+        for name, url in urls.items()
+    )
+    models = "\n".join(
+        f"  {name}: {{pools: [{short}-plain, {short}-mtp], architecture: {kind}}}"
+        for name, (_, kind, short) in MODELS.items()
+    )
+    return f"version: 1\npools:\n{pools}\nmodels:\n{models}\n"
+
+
+class _Quiet(uvicorn.Server):
+    """A server beside others in one process: it leaves the signals to the command."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def _served(app: Any, listener: socket.socket) -> AsyncIterator[str]:
+    """Serves an ASGI application on a bound socket; yields its base URL once it listens."""
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2, lifespan="auto"
+    )
+    server = _Quiet(config)
+    task = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        while not server.started:
+            if task.done():
+                raise SystemExit("the demo could not start; see the error above")
+            await asyncio.sleep(0.01)
+        host, port = listener.getsockname()[:2]
+        yield f"http://{host}:{port}"
+    finally:
+        server.should_exit = True
+        await task
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        raise OSError(error.errno, f"cannot listen on {host}:{port} ({error.strerror}); try --port 0") from None
+    return listener
+
+
+async def _tour(base: str, console: Console) -> None:
+    """Sends the tour's requests one after the other and prints where each went, why, and the other pool's time."""
+    table = Table(
+        title="A short tour; times are simulated: a DGX Spark, played "
+        f"{SPEED:g} times as fast, k={DRAFT_TOKENS} drafted tokens",
+        title_justify="left",
+        box=SIMPLE_HEAD,
+    )
+    for column in ("request", "model", "task", "tokens", "pool", "why", "took", "other pool"):
+        table.add_column(column, justify="right" if column in ("tokens", "took", "other pool") else "left")
+    async with httpx.AsyncClient(base_url=base, timeout=60, trust_env=False) as client:
+        with Live(table, console=console):
+            for stop in TOUR:
+                table.add_row(*await _visit(client, stop))
+
+
+async def _visit(client: httpx.AsyncClient, stop: Stop) -> tuple[str, ...]:
+    body = {"model": stop.model, "messages": [{"role": "user", "content": stop.prompt}], **stop.extra}
+    told = (await client.post("/gateway/explain", json=body)).json()
+    begun = time.perf_counter()
+    answer = await client.post("/v1/chat/completions", json=body)
+    took = (time.perf_counter() - begun) * SPEED
+    pool = answer.headers["x-gateway-pool"]
+    other = next((row for row in told["pools"] if row["pool"] != pool), None)
+    cost = "-"
+    if other:
+        cost = "refused" if (other["out"] or "").startswith("refuses") else seconds(other["expected_seconds"])
+    kind = "[green]plain[/]" if pool.endswith("plain") else "[magenta]MTP[/]"
+    reason = answer.headers["x-gateway-reason"]
+    detail = told["decision"]["detail"]
+    return (
+        stop.title,
+        stop.model.removeprefix("gemma-4-"),
+        answer.headers["x-gateway-task"],
+        f"~{answer.headers['x-gateway-predicted-output-tokens']}",
+        kind,
+        f"{reason} ({detail})" if detail else reason,
+        seconds(took),
+        cost,
+    )
+
+
+def _say_what_next(base: str, console: Console) -> None:
+    body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Write a haiku."}]})
+    console.print(
+        f"\nIt keeps serving until ctrl-c. Point any OpenAI SDK at it:\n"
+        f"  OpenAI(base_url=[bold]'{base}/v1'[/], api_key='none')\n"
+        f"  curl -i {base}/v1/chat/completions -H 'content-type: application/json' -d '{body}'\n"
+        f"  curl {base}/gateway/pools",
+        highlight=False,
+        soft_wrap=True,
+    )
