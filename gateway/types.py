@@ -65,6 +65,15 @@ class ToolChoice(StrEnum):
     NAMED = "named"
 
 
+class Place(StrEnum):
+    """Where in the request the ask was found."""
+
+    WHOLE = "whole"
+    START = "start"
+    END = "end"
+    SYSTEM = "system"
+
+
 class Need(StrEnum):
     """A thing that the request needs and that not every engine can do. Pools are gated on these."""
 
@@ -107,12 +116,22 @@ class Features:
     cap: int | None = None
     """Hard upper bound of one choice's output: explicit, defaulted (completions: 16), or by choices/schema."""
     explicit_cap: bool = False
+    token_limit: int | None = None
+    """The part of `cap` that the token parameters set; it holds for thinking too, a structure's bound does not."""
+    structure_tokens: int | None = None
+    """Typical length of an answer that fits the choices or the schema; None without one."""
     floor: int = 0
     """`min_tokens`; equal to `cap` with `ignore_eos`."""
+    stop_line: bool = False
+    """Whether a stop string ends the answer at its first line break."""
+    scoring: bool = False
+    """Whether the prompt's or few labels' probabilities are asked for rather than a text."""
     n: int = 1
     structure: Structure = Structure.NONE
+    legacy_guided: bool = False
+    """Whether the structure is in a `guided_*` field, which newer engines ignore silently."""
     labels: int = 0
-    """Number of labels in a choice list or enum; 0 without one."""
+    """Number of labels in a choice list, enum or list of allowed token ids; 0 without one."""
     tools: int = 0
     tool_choice: ToolChoice = ToolChoice.NONE
     thinking: bool | None = None
@@ -120,12 +139,34 @@ class Features:
     thinking_budget: int | None = None
     turns: int = 0
     """Messages of any role."""
+    prefill: bool = False
+    """Whether the answer continues an assistant turn that the client has begun."""
+    after_tool: bool = False
+    """Whether tool results follow the last user turn."""
     wish: int | None = None
     """An explicit length wish ("in 200 words", 「200字程度」), in tokens."""
+    wish_firm: bool = False
+    """Whether the wish names the whole answer ("yes or no", 「番号のみ」) and not a size to aim at."""
+    detail: int = 0
+    """-1 where brevity is asked for, 1 where detail is, else 0."""
+    step_by_step: bool = False
+    """Whether a written-out derivation is asked for."""
     few_shot: int | None = None
     """Median length of the in-context examples' answers; None without examples."""
+    few_shots: int = 0
+    """Number of these examples."""
     last_answer: int | None = None
-    """Length of the conversation's latest assistant turn."""
+    """Length of the conversation's latest assistant turn, examples not counted as such."""
+    ask_tokens: int = 0
+    """Length of the last user turn, pasted documents included."""
+    place: Place = Place.WHOLE
+    images: int = 0
+    hint_task: Task | None = None
+    """The client's `x-gateway-task`."""
+    hint_tokens: int | None = None
+    """The client's `x-gateway-output-tokens`."""
+    profile: tuple[int, ...] = ()
+    """What the prompt tokens are made of (`request.tokens.Part` gives the order); what counting learns from."""
     code_share: float = 0.0
     """Share of the last user turn that is code, 0..1."""
     modalities: frozenset[str] = frozenset({"text"})
@@ -134,10 +175,26 @@ class Features:
     """Evidence for tasks by the text rules, strongest first; scores sum to at most 1."""
     instruction: str = ""
     """The text that carries the ask, bounded in length. Never logged."""
+    system_text: str = ""
+    """The system prompt's first 300 and last 200 characters. Never logged."""
+    user_head: str = ""
+    """The last user turn's first 800 characters, documents and code included. Never logged."""
+    user_tail: str = ""
+    """Its last 1,200 characters, empty where `user_head` is all of it. Never logged."""
+    user_chars: int = 0
+    """Its characters in all."""
+    tool_fields: int = 0
+    """Required parameters of all tools."""
     system_key: int = 0
     """64-bit hash of the system prompt, 0 without one."""
     template_key: int = 0
     """64-bit hash of the instruction's invariant parts (head and tail)."""
+    head_key: int = 0
+    """64-bit hash of the last user turn's first 24 characters, digits left out."""
+    tail_key: int = 0
+    """64-bit hash of its last 16 characters, digits left out."""
+    form_key: int = 0
+    """64-bit hash of the labels that begin its lines ("Text:", 「文1：」); 0 where there are none."""
     shape_key: int = 0
     """64-bit hash of the request's form: parameters' names, schema, tools."""
 

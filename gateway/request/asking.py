@@ -1,0 +1,110 @@
+"""What the ask says: its language, evidence for tasks, wishes about length, and where it stands.
+
+The turn's start, its end and the system prompt are read apart. The one with the strongest signs of an ask leads; the
+others count less, and a system prompt leads only where the user turn is mere matter to work on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.request.evidence import Scores, evidence, step_by_step, words_of
+from gateway.request.instruction import ends, locate
+from gateway.request.language import language_of
+from gateway.request.tokens import count_parts
+from gateway.request.wishes import Wish, find_detail, find_wish
+from gateway.types import Place
+
+_SPACELESS = frozenset({"ja", "zh", "ko"})
+_LEAST = 2.0
+"""Strength below which a text is matter rather than an ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """The ask, read."""
+
+    text: str
+    place: Place
+    language: str
+    scores: Scores
+    wish: Wish | None
+    detail: int
+    step_by_step: bool
+
+
+@dataclass(slots=True)
+class _Part:
+    text: str
+    language: str
+    scores: Scores
+    wish: Wish | None
+    detail: int
+    steps: bool
+
+    def strength(self) -> float:
+        """How much this reads like an ask."""
+        best = max(self.scores.values(), default=0.0)
+        wish = 0.0 if self.wish is None else 3.0 if self.wish.firm else 2.0
+        return best + wish + (1.0 if self.text.rstrip().endswith(("?", "？", "か。", "か")) else 0.0)
+
+
+def read_ask(user: str, system: str) -> Asking:
+    """Reads the last user turn and the system prompt."""
+    ask = locate(user)
+    lead, place = _read(ask.head), Place.WHOLE
+    others: list[_Part] = []
+    if ask.tail:
+        tail = _read(ask.tail)
+        if tail.strength() >= lead.strength():
+            lead, other, place = tail, lead, Place.END
+        else:
+            other, place = tail, Place.START
+        if other.strength() >= _LEAST:
+            others.append(other)
+    if system:
+        told = _read(ends(system))
+        if told.strength() >= _LEAST and (lead.strength() < _LEAST or _rules(told, lead)):
+            others.append(lead)
+            lead, place = told, Place.SYSTEM
+        else:
+            others.append(told)
+    return _merge(lead, others, place)
+
+
+def _rules(told: _Part, asked: _Part) -> bool:
+    """Whether a system prompt with a firm wish outweighs a user turn without wishes of its own."""
+    return told.wish is not None and told.wish.firm and asked.wish is None and told.strength() > asked.strength()
+
+
+def _read(text: str) -> _Part:
+    lower = text.lower()
+    words = words_of(lower)
+    language = language_of(lower, words, count_parts(lower) if not lower.isascii() else [])
+    cjk = language in _SPACELESS
+    return _Part(
+        text=text,
+        language=language,
+        scores=evidence(lower, words, language),
+        wish=find_wish(lower, words, cjk=cjk),
+        detail=find_detail(lower, words, cjk=cjk),
+        steps=step_by_step(lower, words),
+    )
+
+
+def _merge(lead: _Part, others: list[_Part], place: Place) -> Asking:
+    scores = dict(lead.scores)
+    wish, detail, steps = lead.wish, lead.detail, lead.steps
+    for other in others:
+        for task, weight in other.scores.items():
+            scores[task] = scores.get(task, 0.0) + 0.4 * weight
+        wish = wish or other.wish
+        detail = detail or other.detail
+        steps = steps or other.steps
+    text = lead.text
+    for other in others:
+        if other.text and len(text) + len(other.text) <= 1000:
+            text = f"{text}\n{other.text}"
+    return Asking(
+        text=text, place=place, language=lead.language, scores=scores, wish=wish, detail=detail, step_by_step=steps
+    )

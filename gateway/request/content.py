@@ -1,0 +1,192 @@
+"""The conversation inside a body, whatever shape its content has: strings, lists of parts, token ids, or nonsense.
+
+Agents wrap the user's words in reminders, environment reports and tool results. These are taken out here, so that
+"the last user turn" is the last thing that a person (or a template) asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gateway.types import Api
+
+MAX_READ = 96
+"""Messages that are read in full; in a longer conversation the first and the latest ones."""
+_HEAD_READ = 8
+_MAX_PARTS = 64
+_SYSTEM = frozenset({"system", "developer"})
+_TOOLS = frozenset({"tool", "function"})
+_MEDIA = {
+    "image_url": "image",
+    "input_image": "image",
+    "image": "image",
+    "image_pil": "image",
+    "image_embeds": "image",
+    "input_audio": "audio",
+    "audio_url": "audio",
+    "audio": "audio",
+    "video_url": "video",
+    "video": "video",
+    "input_video": "video",
+}
+_BLOCK = re.compile(
+    r"<([a-z][\w-]{0,20}?(?:reminder|instructions?|rules)|(?:system|environment|user|tool|local|command|ide|workspace"
+    r"|open|attached|additional|project|hook|current|git|function)[_-][\w-]{1,30}|env|stdout|stderr)(?=[\s>])[^>]{0,200}>",
+    re.IGNORECASE,
+)
+_ASK_BLOCK = re.compile(
+    r"^(?:user[_-](?:query|message|request|input|prompt|question)|additional[_-]instructions?)$", re.IGNORECASE
+)
+
+
+@dataclass(slots=True)
+class Dialogue:
+    """A conversation as routing sees it."""
+
+    turns: int = 0
+    system: str = ""
+    user: str = ""
+    """Text of the latest user turn that asks for something, harness blocks taken out."""
+    pairs: list[tuple[str, str]] = field(default_factory=list)
+    """Earlier (user text, assistant text) pairs, oldest first."""
+    texts: list[str] = field(default_factory=list)
+    """Every text that was read, for counting."""
+    unread: int = 0
+    """Messages in the middle of a long conversation that were not read."""
+    ids: int = 0
+    """Prompt tokens given as ids."""
+    prompts: int = 1
+    """Prompts in a batch (completions)."""
+    images: int = 0
+    media: set[str] = field(default_factory=lambda: {"text"})
+    after_tool: bool = False
+    last_role: str = ""
+
+
+def read(data: dict[str, object], api: Api) -> Dialogue:
+    """The conversation of a chat or completions body. Never raises: what is not understood is left out."""
+    if api is Api.COMPLETIONS and "prompt" in data:
+        return _read_prompt(data.get("prompt"))
+    messages = data.get("messages")
+    dialogue = Dialogue()
+    if not isinstance(messages, list):
+        return dialogue
+    dialogue.turns = len(messages)
+    dialogue.unread = max(0, len(messages) - MAX_READ)
+    if dialogue.unread:
+        messages = messages[:_HEAD_READ] + messages[_HEAD_READ - MAX_READ :]
+    systems: list[str] = []
+    asked = ""
+    for message in messages:
+        if not isinstance(message, dict):
+            continue
+        role = message.get("role")
+        role = role if isinstance(role, str) else ""
+        content = message.get("content")
+        text = content if isinstance(content, str) else "\n".join(_parts(content, dialogue))
+        if text:
+            dialogue.texts.append(text)
+        dialogue.last_role = role
+        if role in _SYSTEM:
+            systems.append(text)
+        elif role == "assistant":
+            if text and asked:
+                dialogue.pairs.append((asked, text))
+                asked = ""
+        elif role in _TOOLS:
+            dialogue.after_tool = True
+        else:
+            own = without_boilerplate(text)
+            if own:
+                dialogue.user = asked = own
+                dialogue.after_tool = False
+            elif text:
+                dialogue.after_tool = True
+        calls = message.get("tool_calls")
+        if isinstance(calls, list):
+            dialogue.texts.extend(_call_texts(calls))
+    dialogue.system = "\n".join(systems) if len(systems) != 1 else systems[0]
+    return dialogue
+
+
+def without_boilerplate(text: str) -> str:
+    """A user text without the blocks that an agent's harness puts around or after the user's words."""
+    if "<" not in text:
+        return text.strip()
+    kept: list[str] = []
+    at = 0
+    for _ in range(_MAX_PARTS):
+        opening = _BLOCK.search(text, at, at + 20_000)
+        if opening is None:
+            break
+        name = opening.group(1)
+        closing = text.find(f"</{name}>", opening.end())
+        kept.append(text[at : opening.start()])
+        if _ASK_BLOCK.match(name):
+            kept.append(text[opening.end() : closing if closing >= 0 else len(text)])
+        # A block that is never closed is more likely prose or code than a block.
+        if closing < 0:
+            kept.append(text[opening.start() :])
+            return "".join(kept).strip()
+        at = closing + len(name) + 3
+    kept.append(text[at:])
+    return "".join(kept).strip()
+
+
+def _parts(content: object, dialogue: Dialogue) -> Iterator[str]:
+    """The texts of a list of content parts; other media are noted on `dialogue`."""
+    if isinstance(content, dict):
+        content = [content]
+    if not isinstance(content, list):
+        return
+    for part in content[:_MAX_PARTS]:
+        if isinstance(part, str):
+            yield part
+            continue
+        if not isinstance(part, dict):
+            continue
+        kind = part.get("type")
+        medium = _MEDIA.get(kind) if isinstance(kind, str) else None
+        if medium is None and kind is None and "image_url" in part:
+            medium = "image"
+        if medium is not None:
+            dialogue.media.add(medium)
+            dialogue.images += medium == "image"
+            continue
+        text = part.get("text")
+        if isinstance(text, str) and kind != "tool_result":
+            # Each part is cleaned on its own: harnesses put their reminders into parts beside the user's.
+            yield text
+
+
+def _call_texts(calls: list[object]) -> Iterator[str]:
+    for call in calls[:_MAX_PARTS]:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            for key in ("name", "arguments"):
+                value = function.get(key)
+                if isinstance(value, str):
+                    yield value
+
+
+def _read_prompt(prompt: object) -> Dialogue:
+    """A completions prompt: a text, token ids, or a batch of either."""
+    dialogue = Dialogue(turns=1)
+    if isinstance(prompt, str):
+        dialogue.texts = [prompt]
+        dialogue.user = prompt.strip()
+    elif isinstance(prompt, list) and prompt:
+        first = prompt[0]
+        if isinstance(first, str):
+            dialogue.prompts = len(prompt)
+            dialogue.unread = max(0, len(prompt) - MAX_READ)
+            dialogue.texts = [text for text in prompt[:MAX_READ] if isinstance(text, str)]
+            dialogue.user = first.strip()
+        elif isinstance(first, list):
+            dialogue.prompts = len(prompt)
+            dialogue.ids = sum(len(ids) for ids in prompt if isinstance(ids, list))
+        else:
+            dialogue.ids = len(prompt)
+    return dialogue

@@ -1,0 +1,87 @@
+"""Where the ask stands: at the start, at the end, or in the system prompt, and never inside pasted matter.
+
+Only the first and last few hundred characters of a turn are looked at, so a document between them costs nothing and
+counts for nothing. Code fences and quoted blocks are cut out first.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+SHORT = 420
+"""A text up to this length is taken whole."""
+_HEAD = 280
+_TAIL = 360
+_SCAN = 6000
+_QUOTED = re.compile(
+    r'"""[^"]{80,}?"""|<(document|article|text|context|passage|doc|file|content|data|source)(?=[\s>])[^>]{0,80}>.{80,}?</\1>',
+    re.DOTALL | re.IGNORECASE,
+)
+_CODE_SIGNS = re.compile(
+    r"[{};]\s*$|^\s{0,40}(?:def|class|import|from|function|const|let|var|return|public|#include|SELECT|if \()\b",
+    re.MULTILINE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """The parts of a turn that may carry the ask. `tail` is empty where the turn is short and all in `head`."""
+
+    head: str
+    tail: str = ""
+
+
+def locate(text: str) -> Ask:
+    """The candidates for the ask in a user turn."""
+    if len(text) > 2 * _SCAN:
+        text = text[:_SCAN] + "\n\n" + text[-_SCAN:]
+    if "```" in text:
+        text = "\n\n".join(text.split("```")[0::2]).strip() or text
+    if len(text) > 160 and ('"""' in text or "</" in text):
+        text = _QUOTED.sub("\n\n", text).strip() or text
+    if len(text) <= SHORT:
+        return Ask(text)
+    return Ask(_first_block(text[:_HEAD]), _last_block(text[-_TAIL:].rstrip()))
+
+
+def ends(text: str) -> str:
+    """A short form of a long system prompt: its first and last characters."""
+    return text if len(text) <= SHORT else text[:_HEAD] + "\n" + text[-_TAIL:]
+
+
+def code_share(text: str) -> float:
+    """Share of a turn that is code, 0..1: by fences, else by the look of its lines. Reads at most 12,000 characters."""
+    if len(text) > 2 * _SCAN:
+        text = text[:_SCAN] + text[-_SCAN:]
+    if "```" in text:
+        return sum(map(len, text.split("```")[1::2])) / len(text)
+    sample = text[:2000]
+    lines = sample.count("\n")
+    if lines < 3 or not ("(" in sample or ";" in sample or "{" in sample):
+        return 0.0
+    signs = sum(1 for _ in _CODE_SIGNS.finditer(sample))
+    return min(1.0, signs / (lines + 1)) if signs >= 3 else 0.0
+
+
+def _first_block(head: str) -> str:
+    cut = head.find("\n\n", 12)
+    return head if cut < 0 else head[:cut]
+
+
+def _last_block(tail: str) -> str:
+    cut = tail.rfind("\n\n")
+    # A last block of a few characters ("A:") belongs to the one before.
+    while cut > 0 and len(tail) - cut < 24:
+        cut = tail.rfind("\n\n", 0, cut)
+    if cut >= 0:
+        return tail[cut + 2 :]
+    line = tail.rfind("\n", 0, len(tail) - 24)
+    if line >= 0:
+        return tail[line + 1 :]
+    # One long paragraph: the last two sentences or so.
+    for stop in ("。", ". ", "? ", "？"):
+        at = tail.rfind(stop, 0, len(tail) - 40)
+        if at >= 0:
+            return tail[at + len(stop) :]
+    return tail

@@ -1,0 +1,87 @@
+"""Stable 64-bit keys for history: of the system prompt, the ask's template, the request's form.
+
+blake2b, not `hash()`, so that processes and replicas agree. Digits are left out of texts, so that a date or a counter in
+a template does not make every request a new one.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+
+_DIGITS = b"0123456789"
+_EDGE = 2000
+_FORM_HEAD = 320
+_FORM_TAIL = 240
+_HEAD = 24
+_TAIL = 16
+_LINE_LABEL = re.compile(r"^[ \t#>*【\[-]{0,4}([^\s:：\n][^:：\n]{0,23})[:：]", re.MULTILINE)
+_MAX_LABELS = 12
+_NOT_FORM = frozenset(
+    {"messages", "prompt", "model", "stream", "stream_options", "user", "seed", "request_id", "metadata"}
+)
+_MAX_TOOLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TextKeys:
+    """Keys of the texts; 0 where there is nothing to take a key of."""
+
+    system: int
+    template: int
+    head: int
+    tail: int
+    form: int
+
+
+def key_of(text: str) -> int:
+    """64-bit key of a short text without its digits; 0 for an empty one."""
+    if not text:
+        return 0
+    raw = text.encode("utf-8", "surrogatepass").translate(None, _DIGITS)
+    return int.from_bytes(blake2b(raw, digest_size=8).digest())
+
+
+def text_keys(system: str, user: str) -> TextKeys:
+    """Keys of the system prompt (its ends, if it is long) and of the last user turn's edges and line labels."""
+    if len(system) > 2 * _EDGE:
+        system = f"{system[:_EDGE]}\n{len(system) // 1000}\n{system[-_EDGE:]}"
+    system_key = key_of(system)
+    head, tail = user[:_HEAD], user[-_TAIL:]
+    edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
+    labels = _LINE_LABEL.findall(edges) if ":" in edges or "：" in edges else ()
+    return TextKeys(
+        system=system_key,
+        template=key_of(f"{system_key:x}\x00{head}\x00{tail}") if user else 0,
+        head=key_of(head),
+        tail=key_of(tail),
+        form=key_of("\x00".join(labels[:_MAX_LABELS])),
+    )
+
+
+def shape_key(data: dict[str, object]) -> int:
+    """Key of the parameters' names, the tools' names and the structure, not of texts or sampling values."""
+    names = sorted(name for name in data if name not in _NOT_FORM)
+    tools = data.get("tools")
+    if isinstance(tools, list):
+        names += [tool_name(tool) for tool in tools[:_MAX_TOOLS]]
+    form = data.get("response_format")
+    if isinstance(form, dict):
+        schema = form.get("json_schema")
+        names += [_scalar(form.get("type")), _scalar(schema.get("name")) if isinstance(schema, dict) else ""]
+    names.append(_scalar(data.get("max_tokens") or data.get("max_completion_tokens")))
+    return int.from_bytes(blake2b("\x00".join(names).encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
+def tool_name(tool: object) -> str:
+    """A tool's name; empty where it has none."""
+    if not isinstance(tool, dict):
+        return ""
+    function = tool.get("function")
+    name = function.get("name") if isinstance(function, dict) else tool.get("name")
+    return _scalar(name)
+
+
+def _scalar(value: object) -> str:
+    return str(value)[:200] if isinstance(value, str | int | float) else ""

@@ -1,0 +1,81 @@
+"""The language of a short text: by script, and for Latin letters by a vote of frequent words.
+
+Counting scripts is the work of `tokens.count_parts`; here its figures are read.
+"""
+
+# ruff: noqa: E501, SIM905  (tables read better in long rows)
+
+from __future__ import annotations
+
+from gateway.request.tokens import Part
+
+_STOP_WORDS = {
+    "en": "the a an of to and is in it for that this with what how are you be from by on or please was which",
+    "de": "der die das und ist ein eine einen nicht mit auf für von zu den dem wie bitte wird sind was welche ich über im",
+    "fr": "le la les des et est une un dans que qui pour pas sur avec ce cette quel quelle vous du en comment moi sont au",
+    "es": "el la los las de y es una un en que por para con del qué cuál cómo se está este esta lo al son su",
+    "it": "il lo la gli di che è una un per con non del della come cosa questo questa sono nel alla i e mi",
+    "pt": "o a os as de e é uma um em que por para com não do da qual como este esta são no na você",
+    "nl": "de het een en van is dat niet met op voor wat hoe zijn te aan deze dit naar ik",
+    "tr": "bir ve bu için ne nasıl ile da de mi olan var çok gibi daha",
+    "vi": "là và của các cho một không có này như hãy với được những",
+    "id": "yang dan di untuk dengan ini itu adalah dari tidak apa bagaimana dalam pada",
+    "pl": "w i na nie się jest do z to jak co że dla czy oraz",
+}
+_SETS = {code: frozenset(words.split()) for code, words in _STOP_WORDS.items()}
+_ENGLISH = _SETS["en"]
+_OTHER_SCRIPTS = (
+    ("el", "\u0370", "\u03ff"),
+    ("he", "\u0590", "\u05ff"),
+    ("ar", "\u0600", "\u06ff"),
+    ("hi", "\u0900", "\u097f"),
+    ("bn", "\u0980", "\u09ff"),
+    ("ta", "\u0b80", "\u0bff"),
+    ("th", "\u0e00", "\u0e7f"),
+    ("ka", "\u10a0", "\u10ff"),
+)
+
+
+def language_of(text: str, words: set[str], parts: list[int]) -> str:
+    """ISO 639-1 code of `text`, whose lower-case Latin `words` and script counts are known; `und` where unclear."""
+    if not text.isascii():
+        code = _by_script(text, parts)
+        if code:
+            return code
+    return _by_words(words)
+
+
+def _by_script(text: str, parts: list[int]) -> str:
+    latin = parts[Part.LETTER] + parts[Part.LATIN_EXTRA]
+    kana, han, hangul = parts[Part.KANA], parts[Part.HAN], parts[Part.HANGUL]
+    cyrillic, other = parts[Part.CYRILLIC], parts[Part.OTHER]
+    # A wide character says about as much as two to four letters.
+    if 3 * (kana + han + hangul) > latin:
+        if hangul > kana + han:
+            return "ko"
+        # Chinese full stops and commas share the kana's lead byte, so a few of them do not make a text Japanese.
+        if 8 * kana > han and any("\u3041" <= char <= "\u30ff" for char in text):
+            return "ja"
+        return "zh" if han else ""
+    if cyrillic > latin:
+        return "uk" if any(char in "іїєґ" for char in text) else "ru"
+    if 2 * (other + parts[Part.LATIN_EXTRA]) > parts[Part.LETTER]:
+        for code, first, last in _OTHER_SCRIPTS:
+            if sum(first <= char <= last for char in text[:64]) >= 3:
+                return code
+    return ""
+
+
+def _by_words(words: set[str]) -> str:
+    if not words:
+        return "und"
+    english = len(words & _ENGLISH)
+    if english * 4 >= len(words):
+        return "en"
+    best, votes = "und", 0
+    for code, stops in _SETS.items():
+        hits = len(words & stops)
+        if hits > votes:
+            best, votes = code, hits
+    # Short English asks ("Fix typos") have no stop words at all, and most Latin text is English.
+    return best if votes else "en"
