@@ -58,6 +58,8 @@ class Peer:
         """Makes the peer's home anew. Raises CalledProcessError when pip or npm fails."""
         home = peers_dir / self.name
         home.mkdir(parents=True, exist_ok=True)
+        # The folder hides itself from git, wherever it lies.
+        (peers_dir / ".gitignore").write_text("*\n")
         if self.npm:
             shutil.rmtree(home)
             home.mkdir()
