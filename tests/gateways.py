@@ -1,9 +1,10 @@
-"""A real gateway on loopback for tests: built by the one constructor, served by uvicorn, in front of given back ends."""
+"""A real gateway on loopback for tests: made by the one constructor, served by uvicorn."""
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,22 @@ class Running:
     @property
     def in_flight(self) -> int:
         return sum(pool.in_flight for pool in self.core.pools)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """A sample's sum over all label sets that hold these labels."""
+        return sum(
+            sample.value
+            for family in self.core.metrics.registry.collect()
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
+        )
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits until the condition holds; ten seconds at most."""
+        async with asyncio.timeout(10):
+            # The condition is about a live process's counts; there is no event to wait for.
+            while not condition():  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
 
 
 @asynccontextmanager
