@@ -38,6 +38,7 @@ def build(document: Document, *, source: str, version_hash: str, env: Mapping[st
         defaults=document.defaults,
         pools=MappingProxyType(pools),
         models=MappingProxyType(models),
+        slices=MappingProxyType(dict(document.slices)),
         routing=Routing(
             objective=routing.objective,
             threshold=routing.threshold,
@@ -72,6 +73,7 @@ def _pool(name: str, fields: PoolFields, defaults: Defaults) -> Pool:
         health=_merged(defaults.health, fields.health),
         telemetry=_merged(defaults.telemetry, fields.telemetry),
         retry=_merged(defaults.retry, fields.retry),
+        breaker=_merged(defaults.breaker, fields.breaker),
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator
 
 from gateway.policy.sections import (
+    Breaker,
     Defaults,
     EndpointEntry,
     Engine,
@@ -21,6 +22,7 @@ from gateway.policy.sections import (
     Retry,
     Section,
     Server,
+    Slice,
     Speculative,
     Telemetry,
     Timeouts,
@@ -70,6 +72,7 @@ class PoolFields(Section):
     health: Health = Health()
     telemetry: Telemetry = Telemetry()
     retry: Retry = Retry()
+    breaker: Breaker = Breaker()
 
 
 class ChoiceFields(Section):
@@ -134,6 +137,7 @@ class Document(Section):
     defaults: Defaults = Defaults()
     pools: Annotated[dict[Slug, PoolFields], Filled]
     models: Annotated[dict[Name, ModelFields], Filled]
+    slices: dict[Text, Slice] = {}
     routing: RoutingFields = RoutingFields()
     mtp: Mtp = Mtp()
     access: AccessFields | None = None

@@ -21,6 +21,7 @@ Found = Iterator[tuple[Loc, bool, str]]
 def check_references(data: object, env: Mapping[str, str]) -> Found:
     names = _Names.of(data)
     yield from _pools(data)
+    yield from _slices(data)
     yield from _models(data, names)
     yield from _rules(data, names)
     yield from _access(data, names, env)
@@ -91,6 +92,14 @@ def _pools(data: object) -> Found:
                     loc = ("pools", name, "endpoints", index)
                     yield loc, False, f"the same URL as endpoints[{seen[plain]}]"
                 seen.setdefault(plain, index)
+
+
+def _slices(data: object) -> Found:
+    endpoints = [e for _, pool in _entries(data, "pools") for _, e in _items(pool, "endpoints")]
+    used = {name for e in endpoints if isinstance(name := _get(e, "slice"), str)}
+    for name, _ in _entries(data, "slices"):
+        if name not in used:
+            yield ("slices", name), True, f"no endpoint has this slice{did_you_mean(name, sorted(used))}"
 
 
 def _models(data: object, names: _Names) -> Found:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from gateway.policy.document import DEFAULT_OBJECTIVE
 from gateway.policy.sections import (
+    Breaker,
     Defaults,
     Endpoint,
     Engine,
@@ -21,6 +22,7 @@ from gateway.policy.sections import (
     Mtp,
     Retry,
     Server,
+    Slice,
     Speculative,
     Telemetry,
     Timeouts,
@@ -34,6 +36,7 @@ __all__ = [
     "Access",
     "AccessKey",
     "Architecture",
+    "Breaker",
     "Choice",
     "Defaults",
     "Endpoint",
@@ -53,6 +56,7 @@ __all__ = [
     "Routing",
     "Rule",
     "Server",
+    "Slice",
     "Speculative",
     "Target",
     "Telemetry",
@@ -87,6 +91,7 @@ class Pool:
     health: Health = field(default_factory=Health)
     telemetry: Telemetry = field(default_factory=Telemetry)
     retry: Retry = field(default_factory=Retry)
+    breaker: Breaker = field(default_factory=Breaker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +184,8 @@ class Policy:
     pools: Mapping[str, Pool]
     models: Mapping[str, Model]
     version: int = 1
+    slices: Mapping[str, Slice] = field(default_factory=dict)
+    """Shared limits, by the name that endpoints give their slice."""
     server: Server = field(default_factory=Server)
     defaults: Defaults = field(default_factory=Defaults)
     routing: Routing = Routing()

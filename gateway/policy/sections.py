@@ -42,6 +42,8 @@ class Server(Section):
     """Whether answers carry `x-gateway-*` headers."""
     client_hints: Switch = True
     """Whether `x-gateway-*` request headers are heeded."""
+    max_requests: Count = 8192
+    """Requests in this process at one time, waiting ones included; above that (or short of file descriptors): 503."""
     answer_model: Literal["client", "served"] = "client"
     """The `model` of an answer: the name that the client used, or the one that the back end serves."""
 
@@ -78,7 +80,26 @@ class Retry(Section):
     attempts: Whole = 2
     """Requests sent to back ends for one client request, the first included. A refused connection sends nothing."""
     budget: Share = 0.2
-    """Retries as a share of recent traffic."""
+    """Retries as a share of recent traffic; 0 allows none. A refused connection costs nothing."""
+
+
+class Breaker(Section):
+    """When an endpoint stops getting requests because of how its last ones ended, and how it comes back."""
+
+    failures: Whole = 5
+    """Consecutive failures that shut it; 0 for no such limit."""
+    success_rate: Share = 0.5
+    """Shut below this share of good answers within `window`; 0 for no such limit."""
+    samples: Count = 20
+    """Answers within `window` below which the success rate says nothing."""
+    window: Seconds = 30.0
+    shut: Seconds = 5.0
+    """For how long, the first time; each relapse doubles it, up to `shut_max`."""
+    shut_max: Seconds = 60.0
+    slow_start: SecondsOrZero = 10.0
+    """From a good trial request to its full share of the traffic."""
+    stall: SecondsOrOff = 30.0
+    """Longest silence on all of an endpoint's running streams at once."""
 
 
 class Defaults(Section):
@@ -87,6 +108,7 @@ class Defaults(Section):
     health: Health = Health()
     telemetry: Telemetry = Telemetry()
     retry: Retry = Retry()
+    breaker: Breaker = Breaker()
 
 
 def _secret(value: object) -> SecretStr:
@@ -105,6 +127,13 @@ class Endpoint(Section):
     api_key: Annotated[SecretStr, BeforeValidator(_secret)] | None = None
     slice: Text | None = None
     """GPU and slice that the engine runs on; pools with the same slice share it."""
+
+
+class Slice(Section):
+    """What all pools on one slice of a GPU share."""
+
+    in_flight: Whole = 0
+    """Requests running on it at one time; 0 for no limit."""
 
 
 EndpointEntry = Annotated[Endpoint, BeforeValidator(_url_alone)]

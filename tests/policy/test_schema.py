@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from gateway.policy.load import parse_policy
+from gateway.policy.load import PolicyInvalid, parse_policy
 from gateway.policy.schema import DEFAULT_MTP_REFUSES, Facts, Policy, Target
 from gateway.types import Need, PoolKind, Task
 
@@ -40,6 +40,8 @@ class TestDefaults:
         assert (pool.limits.queue_wait, pool.health.interval, pool.health.path) == (30, 5, "/health")
         assert (pool.telemetry.interval, pool.telemetry.stale_after) == (1, 10)
         assert (pool.retry.attempts, pool.retry.budget) == (2, 0.2)
+        assert (pool.breaker.failures, pool.breaker.success_rate, pool.breaker.stall) == (5, 0.5, 30)
+        assert (policy.server.max_requests, dict(policy.slices)) == (8192, {})
         assert (policy.server.max_body_bytes, policy.server.heartbeat, policy.server.grace) == (50_000_000, None, 30)
         assert (policy.routing.threshold, policy.routing.stickiness, policy.routing.exploration) == (64, 600, 0.01)
         assert (policy.mtp.acceptance_alert, policy.mtp.tail_alert, policy.mtp.gain_target) == (0.25, 0.15, 0.10)
@@ -125,6 +127,22 @@ class TestEndpoints:
     def test_urls_lose_their_trailing_slash_only(self, written: str, kept: str) -> None:
         """A prefix and an IPv6 host are fine."""
         assert policy_of(SMALLEST.replace("http://127.0.0.1:9001", written)).pools["plain"].endpoints[0].url == kept
+
+
+class TestSlices:
+    def test_pools_on_one_slice_share_a_limit(self) -> None:
+        """The limit is named after what endpoints say of themselves."""
+        text = SMALLEST.replace('["http://127.0.0.1:9001"]', '[{url: "http://127.0.0.1:9001", slice: gpu0/1}]')
+        policy = policy_of(text + "slices: {gpu0/1: {in_flight: 9}}")
+
+        assert policy.slices["gpu0/1"].in_flight == 9
+
+    def test_a_slice_that_no_endpoint_has_is_a_mistake(self) -> None:
+        """A limit that holds for nothing would be silently useless."""
+        text = SMALLEST.replace('["http://127.0.0.1:9001"]', '[{url: "http://127.0.0.1:9001", slice: gpu0/1}]')
+
+        with pytest.raises(PolicyInvalid, match=r"slices.gpu0/2: no endpoint has this slice; did you mean `gpu0/1`"):
+            policy_of(text + "slices: {gpu0/2: {in_flight: 9}}")
 
 
 class TestEnvironment:
