@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from gateway.policy.sections import (
     Breaker,
@@ -137,7 +137,7 @@ class Document(Section):
     defaults: Defaults = Defaults()
     pools: Annotated[dict[Slug, PoolFields], Filled]
     models: Annotated[dict[Name, ModelFields], Filled]
-    slices: dict[Text, Slice] = {}
+    slices: dict[Text, Slice] = Field(default_factory=dict)
     routing: RoutingFields = RoutingFields()
     mtp: Mtp = Mtp()
     access: AccessFields | None = None
