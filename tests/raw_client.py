@@ -70,7 +70,8 @@ class RawClient:
         status, headers = await self.head()
         fields = {name.lower(): value for name, value in headers}
         if fields.get("transfer-encoding") == "chunked":
-            pieces, framing = [], b""
+            pieces: list[bytes] = []
+            framing = b""
             while True:
                 line = await self.reader.readline()
                 framing += line
