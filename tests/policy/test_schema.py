@@ -141,7 +141,9 @@ class TestSlices:
         """A limit that holds for nothing would be silently useless."""
         text = SMALLEST.replace('["http://127.0.0.1:9001"]', '[{url: "http://127.0.0.1:9001", slice: gpu0/1}]')
 
-        with pytest.raises(PolicyInvalid, match=r"slices\['gpu0/2'\]: no endpoint has this slice; did you mean `gpu0/1`"):
+        with pytest.raises(
+            PolicyInvalid, match=r"slices\['gpu0/2'\]: no endpoint has this slice; did you mean `gpu0/1`"
+        ):
             policy_of(text + "slices: {gpu0/2: {in_flight: 9}}")
 
 
