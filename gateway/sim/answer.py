@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from gateway.sim.banks import CODE, LABELS, SENTENCES, THOUGHTS
+from gateway.sim.errors import invalid
 from gateway.sim.prompts import tool_names
 from gateway.sim.reading import Reading, language_of, length, read
 from gateway.sim.request import Request
@@ -138,7 +139,7 @@ def _constrained(request: Request, language: str, rng: Random) -> tuple[Task, st
         schema = shape["json"]
         if isinstance(schema, str):
             schema = _parsed(schema)
-        value = from_schema(schema, rng, language)
+        value = _instance(schema, rng, language)
         return Task.STRUCTURED_JSON, json.dumps(value, ensure_ascii=False)
     if shape.get("json_object"):
         keys = {"title": {"type": "string"}, "items": {"type": "array"}, "count": {"type": "integer"}}
@@ -147,6 +148,14 @@ def _constrained(request: Request, language: str, rng: Random) -> tuple[Task, st
         text = from_pattern(shape["regex"], rng)
         return None if text is None else (Task.EXTRACTION, text)
     return None
+
+
+def _instance(schema: object, rng: Random, language: str) -> object:
+    """An instance of the schema. Raises ApiError (400) for one that makes no sense, as a grammar compiler would."""
+    try:
+        return from_schema(schema, rng, language)
+    except (AttributeError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise invalid(f"Failed to compile the JSON schema: {error}") from error
 
 
 def _parsed(text: str) -> object:
@@ -177,7 +186,7 @@ def _tool_call(request: Request, instruction: str, rng: Random) -> tuple[str, st
             return None
         name = named[0]
     function = next(tool["function"] for tool in tools or [] if tool["function"].get("name") == name)
-    value = from_schema(function.get("parameters"), rng, language_of(instruction))
+    value = _instance(function.get("parameters"), rng, language_of(instruction))
     return name, json.dumps(value if isinstance(value, dict) else {}, ensure_ascii=False)
 
 

@@ -10,11 +10,10 @@ _IMAGE_TOKENS = 280
 
 
 def tool_names(tools: list[Any]) -> list[str]:
-    return [
-        str(tool["function"].get("name"))
-        for tool in tools
-        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
-    ]
+    """The functions' names; a tool without one is left out."""
+    functions = (tool.get("function") for tool in tools if isinstance(tool, dict))
+    names = (function.get("name") for function in functions if isinstance(function, dict))
+    return [name for name in names if isinstance(name, str)]
 
 
 def content_text(content: object) -> str:

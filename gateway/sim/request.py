@@ -217,6 +217,8 @@ def _check_chat(body: Mapping[str, Any]) -> None:
     if tools == []:
         raise invalid("`tools` must not be an empty array. Either provide at least one tool or omit the field.",
                       param="tools")  # fmt: skip
+    if tools and len(tool_names(tools)) != len(tools):
+        raise invalid("Every tool needs a `function` with a `name`.", param="tools")
     choice = body.get("tool_choice")
     if choice not in (None, "none") and not tools:
         raise invalid("When using `tool_choice`, `tools` must be set.", param="tool_choice")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 import time
@@ -110,6 +111,9 @@ class SimApp:
             await reply.whole(error.status, error.body(), JSON)
         except ClientGone:
             self._gone += 1
+        except asyncio.CancelledError:
+            # The server's time to shut down is over; what is left is to close the connection under the answer.
+            await reply.cut(receive, reset=False)
         finally:
             self._open -= 1
             self._metrics.count_response(path if handlers else "none", method, reply.status or 499)
