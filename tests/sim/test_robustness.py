@@ -53,9 +53,22 @@ FIELDS = {
 }
 
 
+SENSIBLE = st.fixed_dictionaries(
+    {},
+    optional={
+        **{name: FIELDS[name] for name in ("structured_outputs", "response_format", "thinking_token_budget")},
+        "max_tokens": st.integers(1, 200),
+        "stop": st.text(max_size=2) | st.lists(st.text(max_size=2), max_size=3),
+        "ignore_eos": st.booleans(),
+        "reasoning_effort": st.sampled_from(["none", "low"]),
+    },
+)
+"""Fields whose types are right, so that planning is reached every time."""
+
+
 @settings(max_examples=300, deadline=None)
 @given(
-    fields=st.fixed_dictionaries({}, optional=FIELDS),
+    fields=SENSIBLE | st.fixed_dictionaries({}, optional=FIELDS),
     content=JSON | st.text(max_size=30),
     role=st.sampled_from(["user", "tool", "assistant"]),
 )
