@@ -152,7 +152,8 @@ def demo_policy(urls: dict[str, str]) -> str:
         f"  {name}: {{pools: [{short}-plain, {short}-mtp], architecture: {kind}}}"
         for name, (_, kind, short) in MODELS.items()
     )
-    return f"version: 1\npools:\n{pools}\nmodels:\n{models}\n"
+    rule = "{name: labels stay plain, when: {task: [classification, multiple_choice]}, prefer: plain}"
+    return f"version: 1\npools:\n{pools}\nmodels:\n{models}\nrouting:\n  rules:\n    - {rule}\n"
 
 
 class _Quiet(uvicorn.Server):

@@ -15,6 +15,7 @@ from gateway.api.handler import Handler, Incoming
 from gateway.errors import BadRequest, NotFound
 from gateway.policy.schema import Model, Policy
 from gateway.request.parse import Body, parse_body, rewrite_model
+from gateway.types import Decision, Reason
 
 FORBIDDEN = ("load_lora_adapter", "unload_lora_adapter")
 
@@ -41,6 +42,9 @@ class PassThrough(Handler):
         def sent(served: str) -> bytes:
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
+        incoming.exchange.decision = Decision(
+            model=model.name, pool=model.pools[0], reason=Reason.PASS_THROUGH, order=model.pools
+        )
         await forward(self.core, incoming, Plan(model=model, asked=asked, pools=model.pools, body=sent))
 
 

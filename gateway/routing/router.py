@@ -20,9 +20,10 @@ from gateway.routing.gates import capability_gate, state_gate
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, PoolKind, Reason
 
 TIE_SHARE = 0.05
-TIE_SECONDS = 0.05
-"""Two times closer than this share, or than these seconds, are equal. The estimate is not that exact, nobody notices
-the difference, and a short request in the MTP pool stalls the long ones that run there."""
+TIE_SECONDS = 0.1
+"""Two times closer than this share, or than these seconds, are equal. The estimate is not that exact, a tenth of a
+second is the limit of what feels instantaneous (Nielsen 1993), and a short request in the MTP pool stalls the long
+ones that run there."""
 
 NO_HEADERS: Mapping[str, str] = {}
 
