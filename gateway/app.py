@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from random import Random
 
 import httpx
@@ -24,9 +24,10 @@ from gateway import __version__
 from gateway.api.core import Core, activate
 from gateway.api.downstream import App, Receive, Scope, Send
 from gateway.api.models import ModelList
-from gateway.api.ops import ops_router
+from gateway.api.ops import keep_gauges, ops_router
 from gateway.api.passthrough import PassThrough
 from gateway.api.routed import RoutedApi
+from gateway.drain import drain_on_signals
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.estimate.estimator import Estimator
 from gateway.logs import RequestLog, configure
@@ -78,8 +79,12 @@ def build(
     env: Mapping[str, str],
     clock: Callable[[], float] = time.monotonic,
     rng: Random | None = None,
+    own_process: bool = False,
 ) -> Gateway:
-    """Makes the application. Nothing runs and nothing connects before its lifespan starts."""
+    """Makes the application. Nothing runs and nothing connects before its lifespan starts.
+
+    `own_process` says that stop signals are this application's to drain on.
+    """
     rng = rng or Random()
     metrics = Metrics(CollectorRegistry())
     metrics.allow(policy.models, policy.pools)
@@ -103,10 +108,11 @@ def build(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         warn_at_start(settings, policy)
         prober = Prober(pools, rng, lambda: httpx.AsyncClient(trust_env=False))
-        tasks = [asyncio.create_task(prober.run())]
+        tasks = [asyncio.create_task(prober.run()), asyncio.create_task(keep_gauges(core))]
         if watcher:
             tasks.append(asyncio.create_task(watcher.run()))
-        yield
+        with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
+            yield
         for task in tasks:
             task.cancel()
         for task in tasks:
@@ -191,4 +197,4 @@ def from_environment() -> Gateway:
     """The factory that worker processes call; `gateway serve` puts its options into the environment."""
     settings = resolve({}, os.environ)
     configure(settings.log_format, settings.log_level)
-    return build(settings, load_policy(settings.policy, os.environ), env=os.environ)
+    return build(settings, load_policy(settings.policy, os.environ), env=os.environ, own_process=True)

@@ -8,9 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -21,10 +23,14 @@ from gateway.api.head import Head
 from gateway.app import build
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
+from gateway.exposition import shared_by_workers
 from gateway.logs import configure
 from gateway.policy.check import check
 from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.sim import command as sim_command
+
+STOP_SECONDS = 2
+"""What the server itself waits for once the gateway has drained."""
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -96,7 +102,18 @@ def _serve(args: argparse.Namespace) -> int:
     policy = load_policy(chosen.policy, os.environ)
     # Worker processes build their own application from the environment.
     os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
-    app = build(chosen, policy, env=os.environ) if chosen.workers == 1 else "gateway.app:from_environment"
+    # After a graceful stop uvicorn raises the signal once more; a drained gateway has exited with 0.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    if chosen.workers == 1:
+        _run_server(build(chosen, policy, env=os.environ, own_process=True), chosen)
+        return 0
+    with shared_by_workers(os.environ):
+        _run_server("gateway.app:from_environment", chosen)
+    return 0
+
+
+def _run_server(app: Any, chosen: settings.Settings) -> None:
+    """Serves until stopped; `app` is the application, or the name of its factory for worker processes."""
     uvicorn.run(
         app,
         factory=chosen.workers > 1,
@@ -111,9 +128,8 @@ def _serve(args: argparse.Namespace) -> int:
         server_header=False,
         proxy_headers=False,
         timeout_keep_alive=75,
-        timeout_graceful_shutdown=round(policy.server.grace),
+        timeout_graceful_shutdown=STOP_SECONDS,
     )
-    return 0
 
 
 def _check(args: argparse.Namespace) -> int:

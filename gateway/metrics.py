@@ -7,7 +7,7 @@ series. Label children are looked up once per combination and kept, so that one 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -38,8 +38,8 @@ class Metrics:
         def histogram(name: str, text: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
             return Histogram(name, text, labels, buckets=buckets, registry=registry)
 
-        def gauge(name: str, text: str, *labels: str) -> Gauge:
-            return Gauge(name, text, labels, registry=registry)
+        def gauge(name: str, text: str, over_workers: Literal["livesum", "livemin", "livemax"], *labels: str) -> Gauge:
+            return Gauge(name, text, labels, registry=registry, multiprocess_mode=over_workers)
 
         self.requests = counter("gateway_requests", "Requests by how they ended.", "model", "pool", "task", "outcome")
         self.request_seconds = histogram(
@@ -69,11 +69,15 @@ class Metrics:
         self.predicted_ratio = histogram(
             "gateway_predicted_output_ratio", "Actual output tokens over predicted.", RATIOS, "task"
         )
-        self.in_flight = gauge("gateway_in_flight", "Requests running now.", "pool", "endpoint")
-        self.endpoint_up = gauge("gateway_endpoint_up", "1 if the endpoint can take requests.", "pool", "endpoint")
+        self.in_flight = gauge("gateway_in_flight", "Requests running now.", "livesum", "pool", "endpoint")
+        self.endpoint_up = gauge(
+            "gateway_endpoint_up", "1 if the endpoint can take requests.", "livemin", "pool", "endpoint"
+        )
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
-        self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.")
+        self.shown_endpoints: set[tuple[str, str]] = set()
+        """Pool and URL of every endpoint that has gauges."""
+        self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.", "livemax")
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)
 

@@ -39,8 +39,7 @@ class Running:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Waits until the condition holds; ten seconds at most."""
         async with asyncio.timeout(10):
-            # The condition is about a live process's counts; there is no event to wait for.
-            while not condition():  # noqa: ASYNC110
+            while not condition():
                 await asyncio.sleep(0.005)
 
 

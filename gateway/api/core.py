@@ -57,6 +57,10 @@ class Core:
         self.observers = observers
         self.clock = clock
         self.new_id = new_id
+        self.running = 0
+        """Requests that have begun and not ended."""
+        self.draining = False
+        """Set once the process is to stop: what runs may end, nothing new begins."""
 
 
 def find_model(policy: Policy, name: str | None) -> Model:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.types import Decision, Estimate, Features, Outcome, Result, Usage
 from gateway.upstream.client import Response
-from gateway.upstream.endpoint import Lease
+from gateway.upstream.lease import Lease
 
 Observer = Callable[[Outcome], None]
 

@@ -53,10 +53,13 @@ class Handler:
         head = read_head(scope["headers"], active.policy.header_names)
         exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
         down = Downstream(receive, send)
+        core.running += 1
         try:
+            if core.draining:
+                raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             await self.serve(Incoming(scope, head, active, exchange, down))
         except GatewayError as error:
-            await _answer(active, exchange, down, error)
+            await _answer(active, exchange, down, error, closing=core.draining)
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:
@@ -70,16 +73,22 @@ class Handler:
         finally:
             down.unwatch()
             exchange.finish(core.clock())
+            core.running -= 1
 
 
-async def _answer(active: Active, exchange: Exchange, down: Downstream, error: GatewayError) -> None:
+async def _answer(
+    active: Active, exchange: Exchange, down: Downstream, error: GatewayError, *, closing: bool = False
+) -> None:
     """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning."""
     exchange.error = error.code
     exchange.result = _result_of(error)
     if down.started:
         return
     exchange.status = error.status
-    await send_error(down, error, own_headers(active, exchange))
+    headers = own_headers(active, exchange)
+    if closing:
+        headers.append((b"connection", b"close"))
+    await send_error(down, error, headers)
 
 
 def _result_of(error: GatewayError) -> Result:

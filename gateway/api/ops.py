@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from gateway.api.core import Core
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
+from gateway.exposition import page
 from gateway.policy.describe import describe
 from gateway.policy.watch import ReloadState
+
+GAUGE_SECONDS = 1.0
 
 
 def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
@@ -29,13 +32,16 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     @router.get("/ready", summary="Ready: every model has a pool that can take traffic")
     async def ready() -> Response:
         missing = unready(core)
-        body = {"status": "unready" if missing else "ready", "models_without_pool": missing}
-        return JSONResponse(body, status_code=503 if missing else 200)
+        status = "draining" if core.draining else "unready" if missing else "ready"
+        body = {"status": status, "models_without_pool": missing}
+        return JSONResponse(body, status_code=200 if status == "ready" else 503)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         refresh_gauges(core)
-        return Response(generate_latest(core.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+        accept = request.headers.get("accept", "")
+        body, kind = await asyncio.to_thread(page, core.metrics.registry, accept)
+        return Response(body, headers={"content-type": kind})
 
     @router.get("/v1/models", summary="Models of the policy")
     async def model_list() -> dict[str, Any]:
@@ -77,15 +83,25 @@ def unready(core: Core) -> list[str]:
 
 
 def refresh_gauges(core: Core) -> None:
-    """Sets the gauges from the live objects, so that they can neither drift nor outlive an endpoint."""
+    """Sets the gauges from the live objects, so that they cannot drift; removed endpoints go to 0."""
     metrics = core.metrics
-    metrics.in_flight.clear()
-    metrics.endpoint_up.clear()
+    live = {(pool.name, endpoint.url) for pool in core.pools for endpoint in pool.endpoints}
+    for gone in metrics.shown_endpoints - live:
+        metrics.in_flight.labels(*gone).set(0)
+        metrics.endpoint_up.labels(*gone).set(0)
+    metrics.shown_endpoints = live
     for pool in core.pools:
         for endpoint in pool.endpoints:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
     metrics.policy_version.set(core.active.version)
+
+
+async def keep_gauges(core: Core) -> None:
+    """Refreshes the gauges every second: with several workers, another one may answer the next scrape."""
+    while True:
+        refresh_gauges(core)
+        await asyncio.sleep(GAUGE_SECONDS)
 
 
 def describe_pool(core: Core, name: str) -> dict[str, Any]:

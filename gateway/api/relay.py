@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold, StreamTail, find_finish_reason, find_usage
-from gateway.errors import GatewayError, UpstreamError, UpstreamTimeout
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
 from gateway.upstream.proxy import Opened
@@ -126,6 +126,11 @@ class StreamRelay:
                 await self._pump()
         except (UpstreamError, UpstreamTimeout) as failed:
             failure = failed
+        except asyncio.CancelledError:
+            if not self._down.left:
+                # The server stops although this stream runs: its client must not take it for finished.
+                await self._down.piece(error_event(NothingAvailable("this gateway is stopping")))
+            raise
         seen = tail.bytes()
         exchange.usage = find_usage(seen)
         exchange.finish_reason = find_finish_reason(seen)

@@ -35,7 +35,7 @@ def test_a_shipped_policy_loads_without_warnings(name: str) -> None:
 
 
 def test_the_default_policy_says_the_defaults() -> None:
-    """What default.yaml shows as a default is the default: without these lines the policy is the same, but for rules."""
+    """What default.yaml shows as a default is the default: without these lines only rules change."""
     full = load_policy(POLICIES / "default.yaml", ENV)
 
     assert full.defaults == type(full.defaults)()

@@ -1,0 +1,66 @@
+"""Stopping without loss: a stop signal turns readiness off, lets running requests end, then lets the server stop.
+
+While draining, the listener stays, `/ready` answers 503, and a new request is refused with `Retry-After` and
+`Connection: close`, so that a load balancer or an SDK takes it elsewhere. When nothing runs any more, or the policy's
+`server.grace` is over, the server's own handler gets the signal. A second signal goes to it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+
+log = logging.getLogger("gateway")
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+LOOK_SECONDS = 0.05
+
+
+class Draining(Protocol):
+    """What draining needs of the request path."""
+
+    draining: bool
+    running: int
+    """Requests that have begun and not ended."""
+
+
+@contextmanager
+def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[None]:
+    """Takes over the stop signals from the server for the length of the block. Main thread only."""
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    tasks: set[asyncio.Task[None]] = set()
+
+    def stop_server(number: int) -> None:
+        handler = before[signal.Signals(number)]
+        if callable(handler):
+            handler(number, None)
+
+    async def drain(number: int) -> None:
+        deadline = loop.time() + grace()
+        # The count is of live requests; a request's end is no event that anything else would wait for.
+        while core.running and loop.time() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_SECONDS)
+        log.info("drained", extra={"fields": {"still_running": core.running}})
+        stop_server(number)
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if core.draining:
+            stop_server(number)
+            return
+        core.draining = True
+        log.info("draining", extra={"fields": {"running": core.running, "grace": grace()}})
+        loop.call_soon_threadsafe(lambda: tasks.add(loop.create_task(drain(number))))
+
+    for number in SIGNALS:
+        signal.signal(number, on_signal)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()

@@ -1,0 +1,66 @@
+"""The `/metrics` page: of this process, or summed over the worker processes that share a port.
+
+With several workers, prometheus-client keeps every value in files of one directory per `gateway serve`, so that any
+worker can answer for all. Files of workers that died are dropped from the gauges here; their counters stay, since a
+counter must never fall.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, generate_latest, openmetrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+OPENMETRICS = "application/openmetrics-text"
+
+
+@contextmanager
+def shared_by_workers(env: MutableMapping[str, str]) -> Iterator[None]:
+    """Gives the workers that are started within the block a directory of their own, removed afterwards.
+
+    Two gateways on one host never share one: each would wipe or sum the other's values.
+    """
+    with tempfile.TemporaryDirectory(prefix="gateway-metrics-") as folder:
+        env[DIRECTORY] = folder
+        try:
+            yield
+        finally:
+            del env[DIRECTORY]
+
+
+def page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars."""
+    folder = os.environ.get(DIRECTORY)
+    if folder:
+        forget_dead(Path(folder))
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    if OPENMETRICS in accept:
+        body: bytes = openmetrics.exposition.generate_latest(registry)  # type: ignore[no-untyped-call]
+        return body, openmetrics.exposition.CONTENT_TYPE_LATEST
+    return generate_latest(registry), CONTENT_TYPE_LATEST
+
+
+def forget_dead(folder: Path) -> None:
+    """Takes the gauges of processes that are no more out of the sums."""
+    for file in folder.glob("gauge_live*_*.db"):
+        pid = int(file.stem.rpartition("_")[2])
+        if not alive(pid):
+            mark_process_dead(pid, str(folder))  # type: ignore[no-untyped-call]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

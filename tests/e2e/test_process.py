@@ -1,0 +1,206 @@
+"""The gateway as a process: start, stop signals, worker processes, command line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.answers import reply, stream
+from tests.e2e.events import DONE, delta
+from tests.gateways import one_pool
+from tests.raw_client import ask, chat, connected
+from tests.stub import Stub
+
+PATH = "/v1/chat/completions"
+
+
+@asynccontextmanager
+async def process(policy: Path, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """`gateway serve` on a free port; yields the process and its URL once it answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--policy", str(policy), "--port", str(port), *options),
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            for _ in range(600):
+                try:
+                    if (await client.get(url + "/health")).status_code == 200:
+                        break
+                except httpx.TransportError:
+                    await asyncio.sleep(0.05)
+        yield made, url
+    finally:
+        if made.returncode is None:
+            made.terminate()
+            await asyncio.wait_for(made.wait(), 30)
+
+
+async def test_a_stop_signal_lets_streams_end_and_refuses_new_requests(tmp_path: Path) -> None:
+    """OPS-01: readiness goes off, new requests get 503 with Retry-After, the stream ends whole, the exit is 0."""
+    gate = asyncio.Event()
+    answer = stream(delta("one"), delta("two", "stop"), DONE, gate=gate)
+    async with Stub(answer) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url))
+        async with process(policy) as (gateway, url), connected(url) as client:
+            await client.send(PATH, json.dumps(chat(stream=True)).encode())
+            await client.head()
+            await client.chunk()
+            gateway.send_signal(signal.SIGTERM)
+            while (await ask(url, b"", "/ready")).status != 503:
+                await asyncio.sleep(0.01)
+            refused = await ask(url, chat())
+            gate.set()
+            rest = b""
+            while piece := await asyncio.wait_for(client.chunk(), 10):
+                rest += piece
+
+            assert (refused.status, refused.header("retry-after")) == (503, "1")
+            assert refused.header("connection") == "close"
+            assert rest == delta("two", "stop") + DONE
+            assert await asyncio.wait_for(gateway.wait(), 15) == 0
+
+
+async def test_a_stream_beyond_the_grace_is_told_so(tmp_path: Path) -> None:
+    """A stream that the stop cuts ends in an error event, not as if it were finished."""
+    async with Stub(stream(delta("one"), finish=False)) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url) + "server: {grace: 200ms}\n")
+        async with process(policy) as (gateway, url), connected(url) as client:
+            await client.send(PATH, json.dumps(chat(stream=True)).encode())
+            await client.head()
+            await client.chunk()
+            gateway.send_signal(signal.SIGTERM)
+            rest = await asyncio.wait_for(client.reader.read(), 20)
+
+            assert b'"nothing_available"' in rest
+            assert b"[DONE]" not in rest
+            assert await asyncio.wait_for(gateway.wait(), 15) == 0
+            await stub.until(lambda: stub.open == 0)
+
+
+async def test_workers_count_as_one(tmp_path: Path) -> None:
+    """METRIC-01, METRIC-02: with two workers every scrape tells the same sum, and a dead one's gauge is gone."""
+    async with Stub(reply({"choices": []})) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url))
+        async with process(policy, "--workers", "2") as (_, url):
+            for _ in range(100):
+                assert (await ask(url, chat())).status == 200
+            sums = [await total(url, "gateway_requests_total") for _ in range(10)]
+            assert sums == [100.0] * 10
+
+            stub.answer = stream(delta("one"), finish=False)
+            async with connected(url) as client:
+                await client.send(PATH, json.dumps(chat(stream=True)).encode())
+                await client.head()
+                await client.chunk()
+                while await total(url, "gateway_in_flight") != 1.0:
+                    await asyncio.sleep(0.05)
+                os.kill(owner_of(client.writer.get_extra_info("sockname")[1]), signal.SIGKILL)
+                while await total(url, "gateway_in_flight") != 0.0:
+                    await asyncio.sleep(0.05)
+            assert await total(url, "gateway_requests_total") == 100.0
+
+
+async def total(url: str, name: str) -> float:
+    """A metric's sum over its labels, as one scrape shows it; a worker that just died may refuse one."""
+    while True:
+        try:
+            async with httpx.AsyncClient(trust_env=False) as client:
+                page = (await client.get(url + "/metrics")).text
+        except httpx.TransportError:
+            continue
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
+
+
+def owner_of(port: int) -> int:
+    """The process that holds the server's side of the connection to this client port."""
+    inodes = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        if int(fields[2].rpartition(":")[2], 16) == port:
+            inodes.add(f"socket:[{fields[9]}]")
+    for entry in Path("/proc").glob("[0-9]*/fd/*"):
+        try:
+            if os.readlink(entry) in inodes:
+                return int(entry.parts[2])
+        except OSError:
+            continue
+    raise AssertionError("no process holds that connection")
+
+
+async def run(*arguments: str, stdin: bytes = b"") -> tuple[int | None, str, str]:
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *arguments),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await asyncio.wait_for(made.communicate(stdin), 120)
+    return made.returncode, out.decode(), err.decode()
+
+
+async def test_the_demo_tours_and_ends() -> None:
+    """`gateway demo --once`: labels go to plain, long answers to MTP, the table says so, exit 0."""
+    code, out, err = await run("demo", "--once", "--port", "0")
+
+    assert (code, err) == (0, "")
+    rows = {line.strip().split("  ")[0]: line for line in out.splitlines()}
+    assert "plain" in rows["label a review"]
+    assert "MTP" in rows["explain at length"]
+    assert "MTP" in rows["write a program"]
+    assert "refuses min_p" in rows["a story, with min_p"]
+    assert "simulated" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["check", "policies/nope.yaml"], 1, "policies/nope.yaml:1:1: policy: no such file"),
+        (["serve"], 2, "--policy FILE is missing"),
+        (["serve", "--policy", "policies/nope.yaml"], 1, "no such file"),
+        (["serve", "--policy", "policies/default.yaml", "--port", "99999"], 2, "--port is 99999; it must be between"),
+        (["nonsense"], 2, "invalid choice"),
+        (["explain", "--policy", "policies/default.yaml", "/nope.json"], 1, "No such file or directory: /nope.json"),
+    ],
+)
+async def test_wrong_use_is_one_clear_line(arguments: list[str], code: int, said: str) -> None:
+    """Exit 1 for a bad input, 2 for wrong usage; a line that says what to do, never a traceback."""
+    got, _, err = await run(*arguments)
+
+    assert got == code
+    assert said in err
+    assert "Traceback" not in err
+
+
+async def test_explain_reads_standard_input() -> None:
+    """The offline decision: JSON in the public shape, or a table for people."""
+    body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Write a long essay."}]})
+    options = ("explain", "--policy", "policies/default.yaml")
+    code, out, _ = await run(*options, "--json", "-", stdin=body.encode())
+    told = json.loads(out)
+    _, table, _ = await run(*options, "-", stdin=body.encode())
+    broken, _, err = await run(*options, "-", stdin=b"[]")
+
+    assert code == 0
+    assert told["decision"]["pool"] == "e4b-mtp"
+    assert {row["pool"] for row in told["pools"]} == {"e4b-plain", "e4b-mtp"}
+    assert "e4b-mtp" in table
+    assert broken == 1
+    assert "Traceback" not in err
