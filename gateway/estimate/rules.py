@@ -54,6 +54,8 @@ TYPICAL: dict[Task, Length] = {
 _THINKING = length(500, 1.0)
 _FOLLOWS_INPUT = {Task.TRANSLATION: (1.1, 0.4), Task.REWRITING: (0.9, 0.6)}
 """Tasks whose answer is about as long as what is worked on: (factor, spread)."""
+_INSTRUCTION = 8
+"""Tokens of an instruction like "translate into French:", which are not worked on."""
 _DETAIL = {-1: 0.4, 0: 1.0, 1: 1.8}
 
 
@@ -79,6 +81,12 @@ def estimate_rules(
     if thinks:
         answer, confidence = _with_thinking(features, answer, confidence)
     return from_length(answer, cap, features.floor, task=named, confidence=confidence, source=source)
+
+
+def answer_length(features: Features) -> tuple[Task, float]:
+    """The task by evidence and the median tokens of the answer proper, without caps and thinking."""
+    task, share = best_task(features)
+    return task, math.exp(_answer(features, task, share)[0].mu)
 
 
 def from_length(answer: Length, cap: int | None, floor: int, *, task: Task, confidence: float, source: str) -> Estimate:
@@ -174,8 +182,10 @@ def _by_task(features: Features, task: Task, share: float) -> tuple[Length, floa
 def _of_task(task: Task, features: Features) -> Length:
     base = TYPICAL[task]
     follows = _FOLLOWS_INPUT.get(task)
-    if follows is not None and features.ask_tokens > 12:
-        return length(features.ask_tokens * follows[0], follows[1])
+    if follows is not None and features.ask_tokens > _INSTRUCTION:
+        return length(max(4.0, (features.ask_tokens - _INSTRUCTION) * follows[0]), follows[1])
+    if task is Task.STRUCTURED_JSON and features.ask_tokens:
+        return length(min(math.exp(base.mu), 15 + 0.8 * features.ask_tokens), base.sigma)
     if task is Task.SUMMARIZATION and features.ask_tokens > 60:
         base = length(12 * math.sqrt(features.ask_tokens) * 0.6, base.sigma)
     if base.mu > 3:

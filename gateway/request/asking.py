@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from gateway.request.evidence import Scores, evidence, step_by_step, words_of
 from gateway.request.instruction import ends, locate
 from gateway.request.language import language_of
-from gateway.request.tokens import count_parts
 from gateway.request.wishes import Wish, find_detail, find_wish
 from gateway.types import Place
 
@@ -80,14 +79,15 @@ def _rules(told: _Part, asked: _Part) -> bool:
 def _read(text: str) -> _Part:
     lower = text.lower()
     words = words_of(lower)
-    language = language_of(lower, words, count_parts(lower) if not lower.isascii() else [])
+    chars = set() if lower.isascii() else set(lower)
+    language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
     return _Part(
         text=text,
         language=language,
-        scores=evidence(lower, words, language),
-        wish=find_wish(lower, words, cjk=cjk),
-        detail=find_detail(lower, words, cjk=cjk),
+        scores=evidence(lower, words, chars, language),
+        wish=find_wish(lower, words, chars, cjk=cjk),
+        detail=find_detail(words, lower if cjk else "", chars),
         steps=step_by_step(lower, words),
     )
 

@@ -9,45 +9,51 @@ from __future__ import annotations
 import re
 from statistics import median
 
-from gateway.request.tokens import rough_tokens
+from gateway.request.keys import line_label
+from gateway.request.tokens import count_parts, rough_tokens, rough_total
 
 _WINDOW = 6000
-_LAST = 800
+_LAST_LINES = 6
 _MAX_EXAMPLES = 8
-_LABEL = re.compile(r"^[ \t>#*-]{0,4}([^\s:：][^:：\n]{0,23}?)[ \t]?(?:[:：]|->|=>|→)", re.MULTILINE)
-_ARROW = re.compile(r"^[^\n]{1,200}?(?:->|=>|→)[ \t]?([^\n]{0,200})$", re.MULTILINE)
+_MAX_OPEN = 40
+_ARROWS = ("->", "=>", "→")
 _EVEN = 4.0
 _SHORT = 40
+_ANSWERS = re.compile(
+    r"a\d*$|answer|output|label|response|result|sentiment|category|class|translation|antwort|ausgabe|réponse|sortie|respuesta|salida"
+    r"|回答|答え|解答|答|出力|ラベル|分類|結果|答案|输出|标签|정답|답|출력|ответ",
+    re.IGNORECASE,
+)
+_BEGINS_ANSWER = re.compile(r"let's|let us|think|まず|首先|先に", re.IGNORECASE)
 
 
 def in_prompt(text: str) -> tuple[int, int] | None:
     """(median tokens, number) of the examples' answers inside `text`; None without examples."""
-    window = text[-_WINDOW:]
-    if ":" not in window and "：" not in window and ">" not in window and "→" not in window:
+    lines = text[-_WINDOW:].split("\n")
+    if len(lines) < 3:
         return None
-    ending = window[-_LAST:]
+    ending = [label for line in lines[-_LAST_LINES:] if (label := line_label(line))]
     # Most prompts end without a labelled line, or with one that occurs once: no examples, and no walk over the window.
-    labels = _LABEL.findall(ending)
-    if not labels or all(window.count(label) < 2 for label in labels[-2:]):
-        return _arrows(window) if ">" in ending or "→" in ending else None
-    found = list(_LABEL.finditer(window))
-    if len(found) < 3:
-        return _arrows(window)
-    label = _answer_label(window, found)
-    if label is None:
+    if not ending or all(text.count(label, -_WINDOW) < 2 for label in ending[-2:]):
+        return _arrows(lines)
+    labels = [line_label(line) for line in lines]
+    answer, is_open = _answer_label(lines, labels)
+    if not answer:
         return None
-    lengths: list[int] = []
-    for i, match in enumerate(found[:-1]):
-        if match.group(1) != label:
-            continue
-        answer = window[match.end() : found[i + 1].start()]
-        answer = answer.split("\n\n", 1)[0].strip()
-        if answer:
-            lengths.append(max(1, rough_tokens(answer[:2000])))
-    if len(lengths) < 1 or (len(lengths) < 2 and found[-1].group(1) != label):
+    places = [i for i, label in enumerate(labels) if label == answer]
+    # The last place is the one to fill in, unless the prompt stops before it.
+    done = (places[:-1] if is_open else places)[-_MAX_EXAMPLES:]
+    begins = next((label for label in labels if label and labels.count(label) >= 2), "")
+    return _sizes([_answer(lines, labels, i, begins) for i in done])
+
+
+def _sizes(answers: list[str]) -> tuple[int, int] | None:
+    """(median tokens, number) of texts, counted together for speed and shared out by characters."""
+    answers = [answer[:2000] for answer in answers if answer]
+    if not answers:
         return None
-    recent = lengths[-_MAX_EXAMPLES:]
-    return round(median(recent)), len(recent)
+    rate = rough_total(count_parts("".join(answers))) / sum(map(len, answers))
+    return max(1, round(median(map(len, answers)) * rate)), len(answers)
 
 
 def in_turns(answers: list[str]) -> tuple[int, int] | None:
@@ -60,34 +66,43 @@ def in_turns(answers: list[str]) -> tuple[int, int] | None:
     return None
 
 
-def _answer_label(window: str, found: list[re.Match[str]]) -> str | None:
-    """The label whose text the model is to write: the last one where nothing follows, else the one missing at the end."""
-    last = found[-1]
-    names = [match.group(1) for match in found]
-    rest = window[last.end() :].strip()
-    if names.count(last.group(1)) >= 2 and (len(rest) <= 40 and "\n" not in rest):
-        before = names[-2] if len(names) > 1 else ""
-        # "Q: .. A: .. Q: .." ends with the question; then the label that used to follow it is the answer's.
-        if rest and before != last.group(1):
-            following = [names[i + 1] for i, name in enumerate(names[:-1]) if name == last.group(1)]
-            if following and len(set(following)) == 1 and following[0] != last.group(1) and _is_open(rest):
-                return following[0]
-        return last.group(1)
-    following = [names[i + 1] for i, name in enumerate(names[:-1]) if name == last.group(1)]
-    if len(following) >= 2 and len(set(following)) == 1 and following[0] != last.group(1):
-        return following[0]
-    return None
+def _answer_label(lines: list[str], labels: list[str]) -> tuple[str, bool]:
+    """The label whose text the model is to write, and whether it already stands at the end; "" where there is none."""
+    at = max(i for i, label in enumerate(labels) if label)
+    last = labels[at]
+    rest = _after(lines[at], last)
+    named = [label for label in labels if label]
+    after = {named[i + 1] for i, label in enumerate(named[:-1]) if label == last}
+    # "Q: .. A: .. Q: .." ends with a question; the label that used to follow it is the answer's.
+    # Only labels that speak of answers count there, as the speakers of a transcript alternate too.
+    if rest and len(after) == 1 and not _BEGINS_ANSWER.match(rest):
+        follower = after.pop()
+        return (follower, False) if _ANSWERS.match(follower) and follower != last else ("", False)
+    is_open = not rest or (len(rest) <= _MAX_OPEN and _BEGINS_ANSWER.match(rest) is not None)
+    is_last = named.count(last) >= 2 and is_open and not any(line.strip() for line in lines[at + 1 :])
+    return (last, True) if is_last else ("", False)
 
 
-def _is_open(rest: str) -> bool:
-    """Whether what follows the last label is a question rather than the beginning of an answer ("Let's think")."""
-    return not re.match(r"let|think|まず|首先|先", rest, re.IGNORECASE)
+def _answer(lines: list[str], labels: list[str], at: int, begins: str) -> str:
+    """The text under a label: up to an empty line or to the next example, which begins as the one before did."""
+    held = [_after(lines[at], labels[at])]
+    for i in range(at + 1, len(lines)):
+        if not lines[i].strip() or (labels[i] in (begins, labels[at]) and labels[i]):
+            break
+        held.append(lines[i])
+    return "\n".join(held)
 
 
-def _arrows(window: str) -> tuple[int, int] | None:
+def _after(line: str, label: str) -> str:
+    return line[line.index(label) + len(label) + 1 :].strip()
+
+
+def _arrows(lines: list[str]) -> tuple[int, int] | None:
     """Examples of the form `input -> output`, one a line, the last one open."""
-    answers = [match.group(1).strip() for match in _ARROW.finditer(window)]
-    if len(answers) < 3 or answers[-1]:
+    ending = lines[-1].rstrip()
+    arrow = next((each for each in _ARROWS if ending.endswith(each)), "")
+    if not arrow:
         return None
-    lengths = [max(1, rough_tokens(answer)) for answer in answers[:-1] if answer]
-    return (round(median(lengths)), len(lengths)) if len(lengths) >= 2 else None
+    answers = [line.rpartition(arrow)[2].strip() for line in lines[:-1] if arrow in line]
+    sizes = _sizes(answers[-_MAX_EXAMPLES:])
+    return sizes if sizes and sizes[1] >= 2 else None

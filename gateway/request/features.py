@@ -14,13 +14,14 @@ from gateway.request.instruction import code_share
 from gateway.request.keys import shape_key, text_keys
 from gateway.request.parse import Body, is_true
 from gateway.request.structure import Shape, read_structure
-from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_tokens
+from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_tokens, rough_total
 from gateway.types import NO_HINTS, Api, Features, Hints, Structure, Task, ToolChoice
 
 _COUNT_CHARS = 64 * 1024
 _SAMPLE = 2048
 _MAX_TOOLS = 256
 _INSTRUCTION = 1000
+_MOSTLY_CODE = 0.4
 _UNSURE = 1.5
 """Weight of "none of these" beside the evidence: one faint hint gives 40 %, a clear word 75 %."""
 
@@ -40,8 +41,8 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
     asking = read_ask(dialogue.user, dialogue.system)
     profile, text_bytes = _count(dialogue, tool_bytes, body.hidden_text)
     keys = text_keys(dialogue.system, dialogue.user)
-    few_shot, few_shots, last_answer = _examples(dialogue)
     share = code_share(dialogue.user)
+    few_shot, few_shots, last_answer = _examples(dialogue, share)
     bound = shape.size.bound if shape.size and not shape.legacy and thinking.on is not True else None
     cap = bound if caps.limit is None else caps.limit if bound is None else min(caps.limit, bound)
     counter = tokens or TokenEstimator()
@@ -77,7 +78,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         few_shot=few_shot,
         few_shots=few_shots,
         last_answer=last_answer,
-        ask_tokens=_length(dialogue.user),
+        ask_tokens=_share(profile, dialogue),
         code_share=share,
         place=asking.place,
         images=dialogue.images,
@@ -159,14 +160,20 @@ def _bulk(node: object, depth: int) -> int:
     return 4
 
 
-def _examples(dialogue: Dialogue) -> tuple[int | None, int, int | None]:
+def _examples(dialogue: Dialogue, code: float) -> tuple[int | None, int, int | None]:
     """(median length of the examples' answers, their number, length of the latest real answer)."""
     answers = [answer for _, answer in dialogue.pairs]
     last = _length(answers[-1]) if answers else None
-    found = in_prompt(dialogue.user) or in_turns(answers)
+    found = (None if code > _MOSTLY_CODE else in_prompt(dialogue.user)) or in_turns(answers)
     if found is None:
         return None, 0, last
     return found[0], found[1], last
+
+
+def _share(profile: Profile, dialogue: Dialogue) -> int:
+    """Tokens of the last user turn, as its share of all texts."""
+    total = sum(map(len, dialogue.texts))
+    return round(rough_total(profile) * len(dialogue.user) / total) if total else 0
 
 
 def _length(text: str) -> int:

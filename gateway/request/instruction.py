@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-SHORT = 420
+SHORT = 400
 """A text up to this length is taken whole."""
-_HEAD = 280
-_TAIL = 360
+_HEAD = 240
+_TAIL = 320
 _SCAN = 6000
 _QUOTED = re.compile(
     r'"""[^"]{80,}?"""|<(document|article|text|context|passage|doc|file|content|data|source)(?=[\s>])[^>]{0,80}>.{80,}?</\1>',

@@ -1,12 +1,11 @@
 """Stable 64-bit keys for history: of the system prompt, the ask's template, the request's form.
 
-blake2b, not `hash()`, so that processes and replicas agree. Digits are left out of texts, so that a date or a counter in
-a template does not make every request a new one.
+blake2b, not `hash()`, so that processes and replicas agree. Digits are left out of texts, so that a date or a counter
+in a template does not make every request a new one.
 """
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -16,7 +15,7 @@ _FORM_HEAD = 320
 _FORM_TAIL = 240
 _HEAD = 24
 _TAIL = 16
-_LINE_LABEL = re.compile(r"^[ \t#>*【\[-]{0,4}([^\s:：\n][^:：\n]{0,23})[:：]", re.MULTILINE)
+_LABEL = 25
 _MAX_LABELS = 12
 _NOT_FORM = frozenset(
     {"messages", "prompt", "model", "stream", "stream_options", "user", "seed", "request_id", "metadata"}
@@ -50,7 +49,7 @@ def text_keys(system: str, user: str) -> TextKeys:
     system_key = key_of(system)
     head, tail = user[:_HEAD], user[-_TAIL:]
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
-    labels = _LINE_LABEL.findall(edges) if ":" in edges or "：" in edges else ()
+    labels = line_labels(edges) if ":" in edges or "：" in edges else []
     return TextKeys(
         system=system_key,
         template=key_of(f"{system_key:x}\x00{head}\x00{tail}") if user else 0,
@@ -58,6 +57,25 @@ def text_keys(system: str, user: str) -> TextKeys:
         tail=key_of(tail),
         form=key_of("\x00".join(labels[:_MAX_LABELS])),
     )
+
+
+def line_labels(text: str) -> list[str]:
+    """The labels ("Text", 「質問」) that begin lines of `text`, in order."""
+    labels: list[str] = []
+    for line in text.split("\n"):
+        label = line_label(line)
+        if label:
+            labels.append(label)
+    return labels
+
+
+def line_label(line: str) -> str:
+    """What stands before a colon within the first 24 characters of a line; empty where nothing does."""
+    at = line.find(":", 0, _LABEL)
+    if not line.isascii():
+        wide = line.find("：", 0, _LABEL)
+        at = wide if wide >= 0 and (at < 0 or wide < at) else at
+    return line[:at].strip(" \t#>*-") if at > 0 else ""
 
 
 def shape_key(data: dict[str, object]) -> int:

@@ -3,18 +3,18 @@
 Counting scripts is the work of `tokens.count_parts`; here its figures are read.
 """
 
-# ruff: noqa: E501, SIM905  (tables read better in long rows)
+# ruff: noqa: E501  (tables read better in long rows)
 
 from __future__ import annotations
 
-from gateway.request.tokens import Part
+from gateway.request.tokens import Part, count_parts
 
 _STOP_WORDS = {
-    "en": "the a an of to and is in it for that this with what how are you be from by on or please was which",
+    "en": "the a an of to and is in it for that this with what how are you be from by on or please was which about no not i my your we they if at as all do does can me one who when why where write give into some",
     "de": "der die das und ist ein eine einen nicht mit auf für von zu den dem wie bitte wird sind was welche ich über im",
     "fr": "le la les des et est une un dans que qui pour pas sur avec ce cette quel quelle vous du en comment moi sont au",
     "es": "el la los las de y es una un en que por para con del qué cuál cómo se está este esta lo al son su",
-    "it": "il lo la gli di che è una un per con non del della come cosa questo questa sono nel alla i e mi",
+    "it": "il lo la gli di che è una un per con non del della come cosa questo questa sono nel alla i e mi su scrivi il tra dei perché gli",
     "pt": "o a os as de e é uma um em que por para com não do da qual como este esta são no na você",
     "nl": "de het een en van is dat niet met op voor wat hoe zijn te aan deze dit naar ik",
     "tr": "bir ve bu için ne nasıl ile da de mi olan var çok gibi daha",
@@ -22,8 +22,10 @@ _STOP_WORDS = {
     "id": "yang dan di untuk dengan ini itu adalah dari tidak apa bagaimana dalam pada",
     "pl": "w i na nie się jest do z to jak co że dla czy oraz",
 }
-_SETS = {code: frozenset(words.split()) for code, words in _STOP_WORDS.items()}
-_ENGLISH = _SETS["en"]
+_ENGLISH = frozenset(_STOP_WORDS["en"].split())
+# A word that is English too says nothing for another language.
+_SETS = {code: frozenset(words.split()) - _ENGLISH for code, words in _STOP_WORDS.items() if code != "en"}
+_HIRAGANA = frozenset(map(chr, range(0x3041, 0x3097)))
 _OTHER_SCRIPTS = (
     ("el", "\u0370", "\u03ff"),
     ("he", "\u0590", "\u05ff"),
@@ -36,10 +38,13 @@ _OTHER_SCRIPTS = (
 )
 
 
-def language_of(text: str, words: set[str], parts: list[int]) -> str:
-    """ISO 639-1 code of `text`, whose lower-case Latin `words` and script counts are known; `und` where unclear."""
-    if not text.isascii():
-        code = _by_script(text, parts)
+def language_of(text: str, words: set[str], chars: set[str]) -> str:
+    """ISO 639-1 code of `text`, whose lower-case Latin `words` and distinct characters are known; `und` where unclear."""
+    if chars:
+        # Several different hiragana beside few Latin words are Japanese without any counting.
+        if len(words) <= 4 and len(chars & _HIRAGANA) >= 4:
+            return "ja"
+        code = _by_script(text, count_parts(text))
         if code:
             return code
     return _by_words(words)
@@ -72,10 +77,10 @@ def _by_words(words: set[str]) -> str:
     english = len(words & _ENGLISH)
     if english * 4 >= len(words):
         return "en"
-    best, votes = "und", 0
+    best, votes = "en", english
     for code, stops in _SETS.items():
         hits = len(words & stops)
         if hits > votes:
             best, votes = code, hits
     # Short English asks ("Fix typos") have no stop words at all, and most Latin text is English.
-    return best if votes else "en"
+    return best

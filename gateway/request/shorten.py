@@ -23,7 +23,7 @@ _KEEPS = (8192, 512)
 _MAX_STRETCHES = 2500
 _WINDOW = 24 * 1024
 _MAX_JOINTS = 12
-_BACKSLASH = 92
+_BACKSLASH, _COMMA, _CLOSE = 92, 44, 93
 _LOW_SURROGATES = (b"dc", b"dd", b"de", b"df")
 _BASE64 = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=-_\\"
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?|[{}\[\]]', re.DOTALL)
@@ -103,15 +103,15 @@ def _seam(raw: bytes, at: int) -> int | None:
             continue
         if b"\\" in raw[i - 5 : i]:
             continue
-        # Amid a list of numbers only the place after a comma is safe; in a text any place is.
-        if 48 <= byte <= 57 and raw[i - 1] != 44 and _is_numbers(raw[i - 32 : i + 32]):
+        # Amid lists of numbers only the place after a number's comma is safe; in a text any place is.
+        if (raw[i - 1] != _COMMA or raw[i - 2] == _CLOSE) and _is_numbers(raw[i - 24 : i + 24]):
             continue
         return i
     return None
 
 
 def _is_numbers(sample: bytes) -> bool:
-    return not sample.translate(None, b"0123456789, \n\r\t-.")
+    return not sample.translate(None, b"0123456789, \n\r\t-.[]")
 
 
 def _is_base64(sample: bytes) -> bool:

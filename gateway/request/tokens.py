@@ -20,6 +20,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from operator import mul
 from pathlib import Path
 
 import tiktoken
@@ -112,7 +113,13 @@ def count_parts(text: str) -> list[int]:
 
 def rough_tokens(text: str) -> int:
     """Tokens of a text by the starting weights, within some 15 % for prose. For texts of a bounded length."""
-    return round(sum(map(float.__mul__, _GEMMA, map(float, count_parts(text)))))
+    return round(rough_total(count_parts(text)))
+
+
+def rough_total(parts: Sequence[int]) -> float:
+    """The same for a text whose parts are counted, or for the texts in a profile."""
+    total: float = sum(map(mul, _GEMMA[: Part.TOOL], parts))
+    return total
 
 
 @dataclass(slots=True)
@@ -148,7 +155,8 @@ class TokenEstimator:
         weights = self._models.get(model)
         ratios = weights.solved if weights else _start(model)
         # Learned weights of parts that hardly occur may be off; no prompt has fewer tokens than a byte in 16 or ids.
-        return max(1, round(sum(map(float.__mul__, ratios, map(float, profile)))))
+        total: float = sum(map(mul, ratios, profile))
+        return max(1, round(total))
 
     def observe(self, model: str, profile: Profile, prompt_tokens: int) -> None:
         """One finished request's true count. About 20 µs; every now and then 300 µs for solving."""
@@ -159,10 +167,11 @@ class TokenEstimator:
             if len(self._models) >= _MAX_MODELS:
                 return
             weights = self._models[model] = _Weights(_start(model))
-        error = abs(self.estimate(model, profile) / prompt_tokens - 1) if weights.solved else 0.0
+        guess = self.estimate(model, profile)
+        error = abs(math.log(guess / prompt_tokens)) if weights.solved else 0.0
         # A truncated or otherwise strange prompt must not bend the weights: far-off counts weigh less (Huber).
         weight = 1.0 if error < 0.2 or weights.seen < _EAGER else 0.2 / error
-        scale = weight / (prompt_tokens * prompt_tokens)
+        scale = weight / max(prompt_tokens, guess if weights.solved else 0) ** 2
         used = [i for i, amount in enumerate(profile) if amount]
         for row in weights.matrix:
             row[:] = [value * _DECAY for value in row]

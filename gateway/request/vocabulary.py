@@ -4,7 +4,7 @@ Latin words match as whole words ("class" is not in "classical"); words of scrip
 A figure is the weight: 4 settles, 1 hints.
 """
 
-# ruff: noqa: E501, SIM905  (tables read better in long rows)
+# ruff: noqa: E501  (tables read better in long rows)
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WORDS: dict[str, Table] = {
     "en": _table(
         (_C, "classify:4 categorize:4 categorise:4 classification:3 classifier:3 sentiment:2 label:1.5 labels:1.5 entailment:3"
              " contradiction:2 spam:1.5 toxic:1.5 intent:1.5 topic:1 category:2 categories:2 similarity:1"),
-        (_M, "choices:1.5 options:1 option:.7 quiz:1"),
+        (_M, "choices:.5 options:.7 option:.7 quiz:1"),
         (_E, "extract:4 extraction:2 entities:2.5 entity:2 passage:1 context:.7 paragraph:.5 excerpt:.5"),
         (_X, "calculate:2.5 compute:2 solve:2 equation:2 probability:1.5 integral:2 derivative:2 sum:1 percent:1 fraction:1"
              " triangle:1 average:1 total:.7 arithmetic:2"),
@@ -117,7 +117,7 @@ _JA = _table(
     (_K, "コード:2.5 プログラム:2.5 関数:2 実装:2.5 正規表現:3 スクリプト:2 アルゴリズム:1.5 バグ:2 クラス:1 クエリ:2 python:2.5 sql:2.5 javascript:2.5"),
     (_X, "計算:2.5 求めよ:3 求めなさい:3 求めて:2 いくら:1 何個:1.5 何円:2 方程式:2.5 確率:2 何人:1 割合:1"),
     (_H, "説明し:2.5 教えて:1.8 述べ:2.5 解説:2.5 アイデア:2.5 提案し:2.5 考えて:2 違い:2 比較:2 アドバイス:2.5 方法:1.5 理由:1.2 なぜ:1.5 どのように:2 どうすれば:2 おすすめ:2 挙げて:2"),
-    (_Q, "は誰:1.8 はいつ:1.8 はどこ:1.8 何年:1.5 何と:1.2 首都:1 とは？:1 は何:1 どんな:.8"), (_J, "json:2.5"), (_R, "推論:2 論理的:1 証明:2.5"),
+    (_Q, "は誰:1.5 はいつ:1.5 はどこ:1.5 何年:1 何と:1 首都:1 は何:.6 どんな:.5"), (_J, "json:2.5"), (_R, "推論:2 論理的:1 証明:2.5"),
 )  # fmt: skip
 
 _ZH = _table(

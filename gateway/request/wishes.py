@@ -5,12 +5,52 @@ where it says how long the answer is to be ("a 500-word essay", "in 3 sentences"
 ("this 6,000-word article").
 """
 
-# ruff: noqa: E501, SIM905  (tables read better in long rows)
-
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
+
+from gateway.request.wish_words import (
+    ABOUT_INPUT,
+    AIM_LEADS,
+    AIM_TAIL,
+    AIMS,
+    ANY_LABEL,
+    ARTICLES,
+    ASKS_FOR,
+    BRIEF,
+    BRIEF_CHARS,
+    BRIEF_CJK,
+    CJK,
+    CJK_ITEMS,
+    CJK_SMALL,
+    CJK_UNITS,
+    COMPOUND,
+    COMPOUNDS,
+    COUNTED,
+    DETAIL,
+    DETAIL_CHARS,
+    DETAIL_CJK,
+    FIRM_CHARS,
+    FIRM_CJK,
+    FIRM_GATE,
+    FIRM_LATIN,
+    FORMATS,
+    ITEMS,
+    LARGEST,
+    LATIN,
+    LATIN_UNITS,
+    LESS,
+    LIST_LEAD,
+    LIST_TAIL,
+    MORE,
+    NUMBERS,
+    OF_INPUT,
+    SMALL,
+    SMALL_ASK,
+    SMALL_CJK,
+    UNIT_GATE,
+    WITHIN,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,259 +62,99 @@ class Wish:
     """Whether it names the whole answer, so that little else can follow."""
 
 
-_NUMBERS = {
-    "a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
-    "nine": 9, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100,
-    "ein": 1, "einem": 1, "einen": 1, "einer": 1, "zwei": 2, "drei": 3, "vier": 4, "fünf": 5, "zehn": 10,
-    "un": 1, "une": 1, "deux": 2, "trois": 3, "quatre": 4, "cinq": 5, "dix": 10, "una": 1, "dos": 2, "tres": 3,
-    "cuatro": 4, "cinco": 5, "diez": 10, "due": 2, "tre": 3, "quattro": 4, "cinque": 5, "dieci": 10, "uma": 1, "três": 3,
-    "一": 1, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10, "两": 2, "兩": 2, "百": 100,
-    "한": 1, "두": 2, "세": 3, "네": 4, "다섯": 5,
-}  # fmt: skip
-_LATIN_UNITS = {
-    "word": 1.35, "words": 1.35, "sentence": 26, "sentences": 26, "paragraph": 95, "paragraphs": 95, "page": 600,
-    "pages": 600, "line": 13, "lines": 13, "character": 0.24, "characters": 0.24, "letters": 0.5, "tokens": 1, "bullet": 24,
-    "bullets": 24, "bulletpoints": 24, "verse": 45, "verses": 45, "stanzas": 45, "stanza": 45, "chapters": 500, "haiku": 20,
-    "wort": 2, "worten": 1.7, "wörter": 1.7, "wörtern": 1.7, "satz": 30, "sätze": 30, "sätzen": 30, "absatz": 110,
-    "absätze": 110, "absätzen": 110, "seiten": 700, "zeilen": 15, "zeichen": 0.3, "stichpunkten": 25, "stichpunkte": 25,
-    "mot": 1.6, "mots": 1.6, "phrase": 30, "phrases": 30, "paragraphe": 110, "paragraphes": 110, "lignes": 15,
-    "caractères": 0.28, "palabra": 1.6, "palabras": 1.6, "frase": 30, "frases": 30, "oración": 30, "oraciones": 30,
-    "párrafo": 110, "párrafos": 110, "líneas": 15, "caracteres": 0.28, "parola": 1.7, "parole": 1.7, "frasi": 30,
-    "paragrafi": 110, "palavra": 1.6, "palavras": 1.6, "parágrafos": 110, "páginas": 700,
-}  # fmt: skip
-_ITEMS = frozenset(
-    [
-        "items",
-        "ideas",
-        "tips",
-        "examples",
-        "ways",
-        "reasons",
-        "steps",
-        "points",
-        "facts",
-        "names",
-        "questions",
-        "suggestions",
-        "things",
-        "options",
-        "titles",
-        "benefits",
-        "recommendations",
-        "places",
-        "books",
-        "movies",
-        "topics",
-        "differences",
-        "advantages",
-        "features",
-        "strategies",
-        "bulletpoints",
-        "headlines",
-    ]
-)
-_CJK_UNITS = {
-    "文字": 0.72, "字": 0.72, "文": 34, "段落": 140, "行": 20, "ページ": 700, "語": 1.6, "単語": 1.6, "ワード": 1.6, "句": 26,
-    "句话": 26, "句話": 26, "段": 120, "页": 600, "个字": 0.72, "個字": 0.72, "个词": 1.6, "자": 0.65, "글자": 0.65,
-    "문장": 34, "단어": 2, "단락": 140, "문단": 140, "줄": 22, "페이지": 700,
-    "個": 28, "つ": 28, "点": 35, "项": 30, "項目": 30, "条": 30, "개": 30, "가지": 30, "案": 28, "件": 30, "選": 28,
-}  # fmt: skip
-_CJK_ITEMS = frozenset({"個", "つ", "点", "项", "項目", "条", "개", "가지", "案", "件", "選"})
-_NAMED = "|".join(sorted((name for name in _NUMBERS if name.isalpha() and ord(name[0]) < 0x250), key=len, reverse=True))
-_LATIN = re.compile(
-    r"(?P<lead>\b[a-zà-ÿ]{1,12} (?:about |around |approximately |roughly |exactly |only |the |just )?|)"
-    rf"(?P<number>\d{{1,3}}(?:[,.]\d{{3}})+|\d{{1,6}}|\b(?:{_NAMED})\b)(?P<range>\s?(?:-|–|to|or)\s?\d{{1,6}})?"
-    r"(?P<k>k)?[ -]?(?:simple |short |complete |full |brief |concise |bullet |korte |kurzen |courtes )?"
-    r"(?P<unit>[a-zà-ÿ]{3,12})"
-)
-_CJK = re.compile(
-    r"(?P<number>[\d０-９][\d０-９,，]{0,8}|[一二三四五六七八九十两兩百]|한|두|세|네|다섯)\s?(?P<range>[~〜～\-–至到]\s?\d{1,6})?\s?(?P<k>千|万)?"
-    r"(?P<unit>文字|単語|ワード|ページ|段落|項目|个字|個字|句话|句話|个词|글자|문장|단어|단락|문단|페이지|가지|字|文|行|語|句|段|页|자|줄|個|つ|点|项|条|개|案|件|選)"
-    r"(?P<tail>.{0,6})",
-    re.DOTALL,
-)
-_COUNTED = re.compile(
-    r"[\d０-９一二三四五六七八九十两兩百한두세네다]\s?[千万~〜～\-–至到\d个個]?\s?[\d文単ワペ段項个個句词글단문페가字行語页자줄つ点项条개案件選千万]"
-)
-_ABOUT_INPUT = re.compile(r"以下の|次の|この|上の|下列|以下|这|上述|다음|아래")
-_LIST_TAIL = re.compile(r"挙|あげ|列|提案|考え|教え|作|書|出し|給|给|列举|写|골라|제시|나열|알려|추천")
-_FIRM_LATIN = (
-    (re.compile(
-        r"\b(?:yes or no|yes/no|true or false|true/false|ja oder nein|oui ou non|s[ií] o no|sim ou não|sì o no)\b"
-    ), 2),
-    (re.compile(
-        r"\b(?:(?:one|single|a) (?:letter|digit|character)|letter only|only the (?:letter|number|index|digit)"
-        r"|number only|just the (?:letter|number)|ein(?:en|em)? buchstaben?|une (?:seule )?lettre|una (?:sola )?letra)\b"
-    ), 2),
-    (re.compile(
-        r"\b(?:(?:one|single)[ -]word|one or two words|only the (?:label|word|category|name|class|answer|answers?|result|final answer)"
-        r"|just the (?:answer|label|name|category|word|class)|label only|answer only|nothing (?:else|but)|no explanation"
-        r"|without (?:any )?(?:explanation|explaining)|(?:nur|lediglich) (?:mit )?(?:dem|der|das|die|den|einem) \w{3,12}"
-        r"|ein(?:em)? wort|un (?:seul )?mot|una (?:sola )?palabra|seulement (?:le|la|par)|(?:solo|únicamente) (?:con )?(?:el|la|una?))\b"
-    ), 4),
-)  # fmt: skip
-_FIRM_CJK = (
-    (re.compile(
-        r"(?:はい|いいえ|yes|no)[」』\"]?(?:か|または|もしくは|/|・|、)[「『\"]?(?:いいえ|はい|no|yes)|是或否|是还是否|是或不是|是否(?:回答|即可)"
-        r"|예\s?(?:또는|/|나)\s?아니[오요]|正しいか誤りか|[○〇][かx×✕／/]"
-    ), 2),
-    (re.compile(
-        r"(?:記号|番号|数字|数値|アルファベット|英字|選択肢の文字|字母|序号|编号|数字|번호|숫자|기호)(?:だけ|のみ|で答|で回答|を1つ|を一つ|即可|만|로만)"
-        r"|只(?:需)?(?:回答|输出|返回|給出|给出)(?:一个)?(?:字母|数字|序号|编号|选项)|一文字で|1文字で"
-    ), 2),
-    (re.compile(
-        r"一言で|ひとことで|一語で|[1１]語で|[1１]単語で|いずれか(?:[1１一]つ|[1１一]語)?[でをの]|(?:ラベル|カテゴリ(?:名)?|単語|名前|答え|回答|結果|語句|分類名|選択肢)(?:だけ|のみ)"
-        r"|だけを?(?:答え|回答|出力|返)|のみを?(?:答え|回答|出力|返|記)|説明(?:は|も)?(?:不要|なし|せず)|一个词|一個詞|只(?:回答|输出|返回|给出)|不要解释|无需解释|仅(?:回答|输出|返回)"
-        r"|한 ?단어|만 (?:답|출력|대답|말|적)|설명 ?없이"
-    ), 5),
-)  # fmt: skip
-_BRIEF = frozenset(
-    "brief briefly concise concisely succinct succinctly tldr kurz knapp brièvement bref brevemente breve short".split()
-)
-_BRIEF_CJK = (
-    "簡潔に",
-    "手短に",
-    "短く",
-    "端的に",
-    "簡単に",
-    "一言",
-    "简短",
-    "简要",
-    "简洁",
-    "簡短",
-    "간단히",
-    "짧게",
-    "간략",
-)
-_DETAIL = frozenset(
-    "detail detailed depth comprehensive comprehensively thorough thoroughly extensive extensively elaborate ausführlich"
-    " detailliert détail détaillé détaillée detalladamente detallado detallada dettagliato detalhado detalhada".split()
-)
-_DETAIL_CJK = (
-    "詳し", "詳細", "くわしく", "丁寧に", "できるだけ多く", "长文", "长篇", "详细", "深入", "자세히", "상세", "구체적으로",
-)  # fmt: skip
-_FIRM_GATE = frozenset(
-    "yes no true false ja oui sí si s sim sì one single letter digit character only just label number answer nothing explanation"
-    " without nur lediglich wort mot palabra seulement solo únicamente ein une una a".split()
-)
-_FIRM_GATE_CJK = ("いいえ", "はい", "だけ", "のみ", "言で", "語で", "文字で", "単語で", "いずれか", "不要", "なし", "せず", "か誤", "で答", "で回答",
-    "只", "仅", "是否", "是或", "一个词", "一個詞", "不要", "无需", "即可", "만", "예", "단어", "설명", "로만", "○", "〇", "yes")  # fmt: skip
-_MORE = re.compile(r"at least|minimum|more than|over|mindestens|au moins|al menos")
-_LESS = re.compile(r"at most|under|fewer|less|max|up to|no more|within|höchstens|maximal|moins|máximo")
-_OF_INPUT = frozenset(
-    {"this", "these", "following", "the", "above", "that", "his", "her", "my", "diesen", "ce", "este"}
-)
-_AIMS = frozenset(
-    {
-        "in",
-        "within",
-        "about",
-        "exactly",
-        "under",
-        "most",
-        "least",
-        "maximum",
-        "to",
-        "than",
-        "mit",
-        "en",
-        "con",
-        "using",
-        "around",
-    }
-)
-_UNIT_GATE = frozenset(_LATIN_UNITS) | _ITEMS
-_LARGEST = 60_000
-
-
-def find_wish(text: str, words: set[str], *, cjk: bool) -> Wish | None:
+def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool) -> Wish | None:
     """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim."""
-    firm = _firm(text, words, cjk)
-    sized = _sized_cjk(text) if cjk and _COUNTED.search(text) else None
-    if sized is None and words & _UNIT_GATE:
+    firm = _firm(text, words, chars, cjk)
+    sized = _sized_cjk(text) if cjk and COUNTED.search(text) else None
+    if sized is None and words & UNIT_GATE:
         sized = _sized_latin(text)
     if firm and sized and sized.tokens > 30:
         return sized
-    return firm or sized
+    return firm or sized or _small(text, words, cjk)
 
 
-def find_detail(text: str, words: set[str], *, cjk: bool) -> int:
-    """-1 where the text asks for brevity, 1 where it asks for detail, else 0."""
-    if words & _DETAIL or (cjk and any(mark in text for mark in _DETAIL_CJK)):
+def _small(text: str, words: set[str], cjk: bool) -> Wish | None:
+    """A single small thing that is asked for: a title, a question, a slogan."""
+    if words & SMALL.keys():
+        match = SMALL_ASK.search(text)
+        if match:
+            return Wish(SMALL[match.group("thing")])
+    for mark, tokens in SMALL_CJK if cjk else ():
+        if mark in text and len(text) < 400 and ASKS_FOR.search(text, text.index(mark), text.index(mark) + 24):
+            return Wish(tokens)
+    return None
+
+
+def find_detail(words: set[str], text: str, chars: set[str]) -> int:
+    """-1 where brevity is asked for, 1 where detail is, else 0. `text` is only needed in scripts without spaces."""
+    if words & DETAIL or (text and chars & DETAIL_CHARS and _has(text, DETAIL_CJK)):
         return 1
-    return -1 if words & _BRIEF or (cjk and any(mark in text for mark in _BRIEF_CJK)) else 0
+    return -1 if words & BRIEF or (text and chars & BRIEF_CHARS and _has(text, BRIEF_CJK)) else 0
 
 
-def _firm(text: str, words: set[str], cjk: bool) -> Wish | None:
-    if cjk and any(mark in text for mark in _FIRM_GATE_CJK):
-        for pattern, tokens in _FIRM_CJK:
-            if pattern.search(text):
+def _has(text: str, marks: tuple[str, ...]) -> bool:
+    # A plain loop: `any` with a generator costs as much as the search.
+    for mark in marks:  # noqa: SIM110
+        if mark in text:
+            return True
+    return False
+
+
+def _firm(text: str, words: set[str], chars: set[str], cjk: bool) -> Wish | None:
+    if cjk and chars & FIRM_CHARS:
+        for pattern, tokens in FIRM_CJK:
+            if pattern.search(text) and (tokens < ANY_LABEL or not words & FORMATS):
                 return Wish(tokens, firm=True)
-    if words & _FIRM_GATE:
-        for pattern, tokens in _FIRM_LATIN:
-            if pattern.search(text):
+    if words & FIRM_GATE:
+        for pattern, tokens in FIRM_LATIN:
+            if pattern.search(text) and (tokens < ANY_LABEL or not words & FORMATS):
                 return Wish(tokens, firm=True)
     return None
 
 
 def _sized_latin(text: str) -> Wish | None:
     best: Wish | None = None
-    for match in _LATIN.finditer(text):
+    for match in LATIN.finditer(text):
         unit, lead = match.group("unit"), match.group("lead").split()
         number = _number(match.group("number"), match.group("range"), match.group("k"))
-        rate = _LATIN_UNITS.get(unit, 24.0 if unit in _ITEMS else None)
-        if number is None or rate is None or (unit in _ITEMS and number < 2):
+        rate = LATIN_UNITS.get(unit, 24.0 if unit in ITEMS else None)
+        if number is None or rate is None or (unit in ITEMS and number < 2):
             continue
-        if lead and lead[0] in _OF_INPUT and lead[-1] in _OF_INPUT:
+        if lead and lead[-1] in OF_INPUT and lead[0] not in AIMS:
+            continue
+        # "a line", "a page" are things; only "in a line" is a length.
+        if match.group("number") in ARTICLES and (not lead or lead[0] not in AIMS):
             continue
         before = text[max(0, match.start() - 16) : match.start("number")]
-        tokens = number * rate * (1.25 if _MORE.search(before) else 0.75 if _LESS.search(before) else 1.0)
-        wish = Wish(min(_LARGEST, max(1, round(tokens))), firm=unit in ("word", "wort", "mot", "palabra"))
-        if lead and lead[0] in _AIMS:
+        tokens = number * rate * (1.25 if MORE.search(before) else 0.75 if LESS.search(before) else 1.0)
+        wish = Wish(min(LARGEST, max(1, round(tokens))), firm=unit in ("word", "wort", "mot", "palabra"))
+        if lead and lead[0] in AIMS:
             return wish
         best = best or wish
     return best
 
 
 def _sized_cjk(text: str) -> Wish | None:
-    best: Wish | None = None
-    for match in _CJK.finditer(text):
+    for match in CJK.finditer(text):
         unit, tail = match.group("unit"), match.group("tail")
         number = _number(match.group("number"), match.group("range"), match.group("k"))
-        if number is None or _ABOUT_INPUT.search(text[max(0, match.start() - 4) : match.start()]):
+        if number is None or ABOUT_INPUT.search(text[max(0, match.start() - 3) : match.start()]):
             continue
-        if unit in _CJK_ITEMS and (number < 2 or not _LIST_TAIL.search(tail)):
+        before = text[max(0, match.start() - 4) : match.start()]
+        if unit in CJK_ITEMS and (number < 2 or not (LIST_TAIL.search(tail) or LIST_LEAD.search(before))):
             continue
-        if unit in ("文", "行", "段", "字", "条", "点", "件", "語") and tail[:1] in (
-            "学",
-            "書",
-            "章",
-            "動",
-            "目",
-            "政",
-            "节",
-            "的",
-            "母",
-            "款",
-            "の",
-        ):
+        if unit in CJK_SMALL and not (AIM_TAIL.match(tail) or before.endswith(AIM_LEADS)):
             continue
-        factor = (
-            1.2
-            if tail.startswith(("以上", "이상"))
-            else 0.8
-            if tail.startswith(("以内", "以下", "未満", "이내", "이하"))
-            else 1.0
-        )
-        return Wish(
-            min(_LARGEST, max(1, round(number * _CJK_UNITS[unit] * factor))),
-            firm=unit in ("語", "単語", "단어") and number <= 2,
-        )
-    return best
+        if number < COMPOUND and tail[:1] in COMPOUNDS:
+            continue
+        factor = 1.2 if tail.startswith(("以上", "이상")) else 0.8 if tail.startswith(WITHIN) else 1.0
+        firm = unit in ("語", "単語", "단어") and number <= 2
+        return Wish(min(LARGEST, max(1, round(number * CJK_UNITS[unit] * factor))), firm)
+    return None
 
 
 def _number(text: str, span: str | None, k: str | None) -> float | None:
-    named = _NUMBERS.get(text)
+    named = NUMBERS.get(text)
     if named is None:
         digits = text.replace(",", "").replace(".", "").replace("，", "")
         if not digits.isdigit():

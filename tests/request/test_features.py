@@ -1,0 +1,113 @@
+"""Any body at all, hints and keys."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.errors import BadRequest
+from gateway.estimate.rules import estimate_rules
+from gateway.request.features import extract
+from gateway.request.parse import parse_body
+from gateway.types import Api, Structure
+from tests.request.helpers import chat, completion, of, user
+
+KEYS = st.sampled_from(
+    [
+        *("model", "messages", "prompt", "max_tokens", "max_completion_tokens", "min_tokens", "n", "best_of", "stop"),
+        *("stream", "tools", "tool_choice", "logit_bias", "min_p", "response_format", "structured_outputs", "regex"),
+        *(
+            "guided_choice",
+            "guided_json",
+            "chat_template_kwargs",
+            "reasoning_effort",
+            "content",
+            "role",
+            "type",
+            "text",
+        ),
+        *("json_schema", "schema", "properties", "enum", "items", "anyOf", "$ref", "function", "name", "arguments"),
+        *("tool_calls", "choice", "image_url"),
+    ]
+)
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+WORDS = st.sampled_from(
+    ["user", "system", "assistant", "tool", "json_schema", "text", "object", "Q: a\nA: b\n\nQ: c\nA:", "<env>", "3文で"]
+)
+JSON = st.recursive(
+    SCALARS | WORDS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=5), max_leaves=30
+)
+
+
+class TestAnyBody:
+    @settings(max_examples=300, deadline=None)
+    @given(JSON, st.sampled_from(Api))
+    def test_never_raises_anything_but_a_bad_request(self, data: object, api: Api) -> None:
+        """BODY-05, BODY-08, PARAM-03: any JSON value is read or refused, never a crash, and the estimate is sane."""
+        try:
+            features = extract(parse_body(json.dumps(data).encode()), api)
+        except BadRequest:
+            assert not isinstance(data, dict)
+            return
+        estimate = estimate_rules(features)
+
+        assert 0 <= estimate.p50 <= estimate.p90
+        assert estimate.output_tokens >= 0
+        features.instruction.encode()
+
+    @pytest.mark.parametrize("messages", [[], None, "x", 5, [None], [[]], [{}], [{"role": 5, "content": 7}]])
+    def test_reads_strange_messages_as_no_text(self, messages: object) -> None:
+        """BODY-08: empty, missing or odd messages are read as an empty conversation."""
+        features = of({"model": "m", "messages": messages})
+
+        assert features.instruction == ""
+        assert features.task_scores == ()
+
+    def test_reads_a_chat_without_prompt_and_a_completion_without_messages(self) -> None:
+        """PARAM-09: neither format needs the other's field."""
+        assert chat(user("hi")).turns == 1
+        assert completion("hi").turns == 1
+
+    def test_reads_deeply_nested_schemas(self) -> None:
+        """A schema of hundreds of levels, or one that refers to itself, ends."""
+        schema: dict[str, object] = {"type": "object", "properties": {"a": {"$ref": "#"}}}
+        deep: dict[str, object] = {"type": "string"}
+        for _ in range(200):
+            deep = {"type": "array", "items": deep, "maxItems": 3}
+
+        for each in (schema, deep):
+            features = chat(user("hi"), response_format={"type": "json_schema", "json_schema": {"schema": each}})
+            assert features.structure is Structure.JSON_SCHEMA
+
+
+class TestKeys:
+    def test_are_stable_across_processes(self) -> None:
+        """Keys are the same in every process and replica."""
+        features = chat({"role": "system", "content": "Be kind."}, user("hi"), temperature=0)
+
+        assert features.system_key == 0x9CC11283E899A1A2
+        assert features == chat({"role": "system", "content": "Be kind."}, user("hi"), temperature=0)
+
+    def test_ignore_dates_and_middles(self) -> None:
+        """A date in the system prompt and other matter in the middle of a template keep the keys."""
+        made = [
+            chat(
+                {"role": "system", "content": f"Today is 2031-01-{day}."},
+                user(f"Text to be labelled now: {text}. Which label fits?"),
+            )
+            for day, text in (("04", "rain fell"), ("17", "the boat sank at dawn"))
+        ]
+
+        assert made[0].system_key == made[1].system_key
+        assert made[0].template_key == made[1].template_key
+
+    def test_tell_forms_apart(self) -> None:
+        """Other parameters, tools or schemas are another form; sampling values are not."""
+        base = chat(user("hi"), temperature=0).shape_key
+
+        assert chat(user("bye"), temperature=1).shape_key == base
+        assert chat(user("hi"), temperature=0, tools=[{"function": {"name": "f"}}]).shape_key != base
+        assert chat(user("hi"), temperature=0, max_tokens=8).shape_key != base
