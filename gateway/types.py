@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Task(StrEnum):
@@ -197,6 +197,9 @@ class Features:
     """64-bit hash of the labels that begin its lines ("Text:", 「文1：」); 0 where there are none."""
     shape_key: int = 0
     """64-bit hash of the request's form: parameters' names, schema, tools."""
+    thread_key: int = 0
+    """64-bit hash of what stays the same over a conversation's turns: the body's `session_id` or `user`, else the
+    system prompt with the first user turn; 0 for what is no conversation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,6 +233,23 @@ class Reason(StrEnum):
     PASS_THROUGH = "pass_through"
 
 
+class CostTerms(NamedTuple):
+    """Where a pool's expected seconds come from. A tuple, because every decision makes one per pool."""
+
+    running: float
+    """Other requests per endpoint; not a time, but what the times depend on."""
+    wait: float
+    """Until the engine takes the request up."""
+    first: float
+    """From there to the first token."""
+    decode: float
+    """From there to the last."""
+    imposed: float
+    """What the others that run there are slowed down, in sum. Not part of the request's own time."""
+    saved: float
+    """What `first` would be longer without the prefix that is cached there."""
+
+
 @dataclass(frozen=True, slots=True)
 class PoolCost:
     """One pool's answer to "what if I took it": expected seconds, or the reason that it is out."""
@@ -237,7 +257,9 @@ class PoolCost:
     pool: str
     kind: PoolKind
     seconds: float | None
+    """The request's own: wait + first + decode."""
     out: str | None = None
+    terms: CostTerms | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +274,8 @@ class Decision:
     """A rule's name, a gate's name; empty where the reason says it all."""
     order: tuple[str, ...] = ()
     costs: tuple[PoolCost, ...] = ()
+    endpoint: str | None = None
+    """Where in the pool the conversation's prefix is cached: a wish, which yields to load and health."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +288,8 @@ class PoolLoad:
     """Requests running in the pool, ours and (where scraped) other clients'."""
     waiting: int = 0
     full: bool = False
+    window: int | None = None
+    """Smallest context length that its endpoints report; None where none does."""
 
 
 class LoadView(Protocol):
