@@ -1,16 +1,212 @@
-"""Hop 3: `Features` -> `Estimate`, and what is learned from outcomes."""
+"""Hop 3: `Features` -> `Estimate`, and what is learned from outcomes.
+
+1. rules.py settles what a bound, a choice list or the client's hint settles.
+2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
+3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template.
+4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
+
+What was learned is the actual lengths' deviation, so it is independent of the pool that answered. Only numbers under
+64-bit hashes are kept. A guess waits for its outcome in a bounded table, so that learning costs no second look.
+"""
 
 from __future__ import annotations
 
-from gateway.estimate.rules import estimate_rules
-from gateway.types import Estimate, Features, Outcome
+import math
+import struct
+from dataclasses import dataclass
+
+from gateway.estimate.calibration import Calibration
+from gateway.estimate.hashing import LEVELS, keys_of, name_key
+from gateway.estimate.model import TASKS, Guess, Prior, load_prior
+from gateway.estimate.rules import best_task, estimate_rules
+from gateway.estimate.signals import log2p, signals
+from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
+from gateway.types import Estimate, Features, Outcome, Result, Task
+
+CEILING = 32_768
+"""Stands in for the cap where there is none."""
+_BOUND_SOURCES = frozenset({"cap", "choice", "hint"})
+_CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
+_WAITING = 8192
+_MODELS = 1024
+_THOUGHT = 450.0
+_THOUGHT_SPREAD = 1.1
+# Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
+_NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
+_PREFIX = struct.Struct("<II")
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What the estimator holds."""
+
+    observed: int
+    censored: int
+    entries: int
+    bytes: int
+    waiting: int
+    levels: tuple[str, ...]
+    calibration: dict[str, tuple[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """What a request's outcome is compared with; `features` is held so that its identity stays taken."""
+
+    features: Features
+    chain: Chain
+    task: Task
+    spread: float
 
 
 class Estimator:
-    """The estimate by rules."""
+    """The estimate by rules, prior and history. `entries` bounds the memory: about 300 bytes for each."""
+
+    def __init__(self, prior: Prior | None = None, *, entries: int = 32_768) -> None:
+        self._prior = prior or load_prior()
+        self._history = History(entries)
+        self._calibration = Calibration(self._prior.margins)
+        self._pending: dict[int, _Pending] = {}
+        self._models: dict[str, int] = {}
+        self._observed = 0
+        self._censored = 0
 
     def estimate(self, features: Features) -> Estimate:
-        return estimate_rules(features)
+        """The estimate for one choice of the answer. No I/O; never raises."""
+        ruled = estimate_rules(features)
+        guess = self._prior.guess(signals(features))
+        location, spread = guess.location, guess.spread
+        if features.thinking:
+            location, spread = _with_thinking(features, location, spread)
+        chain = self._history.chain(keys_of(features, self._model_key(features.model)), location, spread)
+        task = _task(features, guess, chain)
+        self._remember(features, chain, task)
+        if ruled.source in _BOUND_SOURCES:
+            return ruled
+        return self._cut(features, chain, task, _source(ruled, guess, chain))
 
     def observe(self, outcome: Outcome) -> None:
-        """Learning comes with the history."""
+        """Learns from a finished answer's usage; a cut one counts as a lower bound, a failed one not at all."""
+        features, usage = outcome.features, outcome.usage
+        if features is None:
+            return
+        pending = self._pending.pop(id(features), None)
+        if usage is None or usage.completion_tokens <= 0 or features.scoring:
+            return
+        tokens = usage.completion_tokens / max(1, features.n)
+        if features.floor and tokens <= features.floor:
+            return
+        cut = outcome.result in _CUT or outcome.finish_reason == "length"
+        if outcome.result is not Result.OK and not cut:
+            return
+        if pending is None or pending.features is not features:
+            self.estimate(features)
+            pending = self._pending.pop(id(features))
+        self._learn(pending, log2p(tokens), cut=cut)
+
+    def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
+        chain = pending.chain
+        self._observed += 1
+        if cut:
+            self._censored += 1
+            actual = imputed(chain.location, chain.spread, actual)
+        else:
+            self._calibration.learn(pending.task, (actual - chain.location) / max(0.02, chain.spread))
+        self._history.learn(chain, actual)
+
+    def _remember(self, features: Features, chain: Chain, task: Task) -> None:
+        pending = self._pending
+        if len(pending) >= _WAITING:
+            # Requests that never ended: the oldest one is forgotten.
+            del pending[next(iter(pending))]
+        pending[id(features)] = _Pending(features, chain, task, chain.spread)
+
+    def _model_key(self, name: str) -> int:
+        key = self._models.get(name)
+        if key is None:
+            if len(self._models) >= _MODELS:
+                self._models.clear()
+            key = self._models[name] = name_key(name)
+        return key
+
+    def _cut(self, features: Features, chain: Chain, task: Task, source: str) -> Estimate:
+        """The distribution of max(floor, min(N, cap)), as mean and quantiles."""
+        cap = features.token_limit if features.thinking else features.cap
+        top = float(cap) if cap is not None else float(CEILING)
+        low = float(min(features.floor, top))
+        m, s = chain.location, chain.spread
+        mean = sum(min(top, 2.0 ** min(20.0, m + s * z) - 1.0) for z in _NODES) / len(_NODES)
+        high = 2.0 ** min(20.0, m + s * self._calibration.margin(task)) - 1.0
+        return Estimate(
+            task=task,
+            output_tokens=max(low, mean, min(1.0, top)),
+            p50=max(low, min(top, 2.0**m - 1.0)),
+            p90=max(low, min(top, high)),
+            confidence=round(1.0 / (1.0 + (s / 0.9) ** 2), 4),
+            source=source,
+        )
+
+    def snapshot(self) -> bytes:
+        """All that was learned, for another worker's `merge` or for a restart. Numbers and hashes only."""
+        history, margins = self._history.snapshot(), self._calibration.snapshot()
+        return _PREFIX.pack(len(history), len(margins)) + history + margins
+
+    def merge(self, data: bytes) -> None:
+        """Adds what another estimator has learned; the order of merges does not matter. Each once.
+
+        Raises `ValueError` for bytes that are not a snapshot; nothing has changed then.
+        """
+        if len(data) < _PREFIX.size:
+            raise ValueError("Not a snapshot.")
+        first, second = _PREFIX.unpack_from(data)
+        if len(data) != _PREFIX.size + first + second:
+            raise ValueError("Not a whole snapshot.")
+        margins = Calibration(self._prior.margins)
+        margins.merge(data[_PREFIX.size + first :])
+        self._history.merge(data[_PREFIX.size : _PREFIX.size + first])
+        self._calibration.merge(data[_PREFIX.size + first :])
+
+    def statistics(self) -> Statistics:
+        entries = len(self._history)
+        return Statistics(
+            observed=self._observed,
+            censored=self._censored,
+            entries=entries,
+            bytes=entries * BYTES_PER_ENTRY,
+            waiting=len(self._pending),
+            levels=LEVELS,
+            calibration=self._calibration.statistics(),
+        )
+
+
+def _with_thinking(features: Features, location: float, spread: float) -> tuple[float, float]:
+    """Thinking comes first and is many times a short answer, within its budget."""
+    thought = _THOUGHT
+    if features.thinking_budget is not None:
+        thought = min(thought, 0.7 * max(1, features.thinking_budget))
+    return log2p(2.0**location - 1.0 + thought), max(spread, _THOUGHT_SPREAD)
+
+
+def _task(features: Features, guess: Guess, chain: Chain) -> Task:
+    """The rules' evidence and the prior's chances together; UNKNOWN where neither has a clear favourite."""
+    if features.hint_task is not None:
+        return features.hint_task
+    if not guess.informed and not features.task_scores:
+        return Task.UNKNOWN
+    chances = dict(zip(TASKS, guess.tasks, strict=True))
+    rest = 1.0 - sum(share for _, share in features.task_scores)
+    for task, share in features.task_scores:
+        if task in chances:
+            chances[task] = chances[task] + share
+    best = max(chances, key=chances.__getitem__)
+    if chances[best] / (2.0 - rest) < 0.3:
+        return best_task(features)[0]
+    return best
+
+
+def _source(ruled: Estimate, guess: Guess, chain: Chain) -> str:
+    if chain.weight >= 3.0 and chain.moved >= 0.5 and math.isfinite(chain.spread):
+        return "history"
+    if ruled.source in ("few_shot", "wish", "schema"):
+        return ruled.source
+    return "prior" if guess.informed else "unknown"

@@ -89,6 +89,11 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         needs=read_needs(data, shape.kind, thinking.on),
         task_scores=_scores(asking, caps, shape, choice, share, after_tool=dialogue.after_tool),
         instruction=_printable(asking.text[:_INSTRUCTION]),
+        system_text=_printable(_edges(dialogue.system, 300, 200)),
+        user_head=_printable(dialogue.user[:800]),
+        user_tail=_printable(dialogue.user[-1200:]) if len(dialogue.user) > 800 else "",
+        user_chars=len(dialogue.user),
+        tool_fields=_tool_fields(data.get("tools")),
         system_key=keys.system,
         template_key=keys.template,
         head_key=keys.head,
@@ -145,6 +150,21 @@ def _tools(tools: object) -> tuple[int, int]:
         return 0, 0
     size = sum(_bulk(tool, 5) for tool in tools[:_MAX_TOOLS])
     return len(tools), size * len(tools) // min(len(tools), _MAX_TOOLS)
+
+
+def _edges(text: str, first: int, last: int) -> str:
+    return text if len(text) <= first + last else text[:first] + text[-last:]
+
+
+def _tool_fields(tools: object) -> int:
+    """Required parameters of the first tools."""
+    count = 0
+    for tool in tools[:_MAX_TOOLS] if isinstance(tools, list) else ():
+        function = tool.get("function", tool) if isinstance(tool, dict) else None
+        parameters = function.get("parameters") if isinstance(function, dict) else None
+        required = parameters.get("required") if isinstance(parameters, dict) else None
+        count += len(required) if isinstance(required, list) else 0
+    return count
 
 
 def _bulk(node: object, depth: int) -> int:

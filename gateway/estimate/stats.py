@@ -1,0 +1,214 @@
+"""What finished requests say about the next: decayed statistics per key, chained from broad keys to narrow ones.
+
+Each key holds a small linear fit of actual lengths y on the prediction m that reached it (both log2(1 + tokens)):
+
+    y = m + a + b (m - mean m)        a and b pulled to 0 with the weight of a few observations
+
+With b = -1 that is the key's own mean, with b = 0 a correction of the prediction by a constant (a model's scale, a
+system prompt's style); the data decide which. The result is the next, narrower level's m. How far a level moves m is
+weighted by its record: the decayed mean absolute error before and after its correction, on the key itself and on the
+level as a whole. History can be worse than no history; then it fades out.
+
+Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
+A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
+Bounded: two generations of at most `entries / 2` keys; when the young one is full the old one is forgotten, and a key
+that is used moves to the young one. One entry takes about 300 bytes.
+All statistics are sums, so two histories merge by addition, in any order.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gateway.estimate.hashing import LEVELS
+
+DECAY = 0.99
+"""What an observation counts for after each later one on the same key: about the last hundred matter."""
+BYTES_PER_ENTRY = 300
+"""Measured: list of seven floats, its key and its place in the dictionary."""
+_HEAVIEST = 1.0 / (1.0 - DECAY)
+_PULL_A = 2.0
+_PULL_B = 8.0
+_TAILS = 3.5
+_LARGEST_ERROR = 4.0
+_LEVEL_SHARE = 4.0
+_SPREAD_PULL = 3.0
+_LEVEL_PACE = 0.02
+_HEADER = struct.Struct("<4sHHIQ")
+_MAGIC = b"MTPH"
+_ENTRY = struct.Struct("<Q7d")
+_LEVEL = struct.Struct("<3d")
+Cell = list[float]
+"""[weight, sum m, sum y, sum m*m, sum m*y, errors before, errors after]"""
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A prediction's way through the levels."""
+
+    location: float
+    spread: float
+    """Expected absolute error."""
+    weight: float
+    """Observations behind the narrowest key that is known, decayed."""
+    moved: float
+    """How much of the narrowest known key's correction was taken, 0..1."""
+    steps: tuple[tuple[int, int, float, float], ...]
+    """(level, key, location before, corrected location) of each level that the request has."""
+
+
+class History:
+    """Decayed statistics of at most `entries` keys."""
+
+    def __init__(self, entries: int = 32_768) -> None:
+        if entries < 2:
+            raise ValueError("A history needs room for two entries at least.")
+        self._half = entries // 2
+        self._young: dict[int, Cell] = {}
+        self._old: dict[int, Cell] = {}
+        # Per level: decayed mean error before and after the correction, and how many it has seen.
+        self._levels: list[list[float]] = [[1.0, 1.0, 0.0] for _ in LEVELS]
+
+    def __len__(self) -> int:
+        return len(self._young) + sum(key not in self._young for key in self._old)
+
+    def chain(self, keys: Sequence[int], location: float, spread: float) -> Chain:
+        """The prediction after all levels. Changes nothing."""
+        steps: list[tuple[int, int, float, float]] = []
+        weight = moved = 0.0
+        young, old = self._young, self._old
+        for level, key in enumerate(keys):
+            if not key:
+                continue
+            cell = young.get(key) or old.get(key)
+            if cell is None:
+                steps.append((level, key, location, location))
+                continue
+            after = _corrected(cell, location)
+            share = self._trust(level, cell)
+            steps.append((level, key, location, after))
+            location += share * (after - location)
+            weight, moved = cell[0], share
+            spread = (_SPREAD_PULL * spread + cell[6] * share + cell[5] * (1 - share)) / (_SPREAD_PULL + cell[0])
+        return Chain(location, spread, weight, moved, tuple(steps))
+
+    def learn(self, chain: Chain, actual: float) -> None:
+        """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
+        for level, key, before, after in chain.steps:
+            cell = self._touch(key)
+            weight = 1.0
+            if cell[0] > 2.0:
+                typical = max(0.1, cell[6] / cell[0])
+                miss = (actual - after) / typical
+                weight = min(1.0, (_TAILS + 1.0) / (_TAILS + miss * miss))
+            error_before = min(_LARGEST_ERROR, abs(actual - before))
+            error_after = min(_LARGEST_ERROR, abs(actual - after))
+            added = (weight, weight * before, weight * actual, weight * before * before, weight * before * actual)
+            for i, value in enumerate((*added, weight * error_before, weight * error_after)):
+                cell[i] = cell[i] * DECAY + value
+            record = self._levels[level]
+            record[0] += _LEVEL_PACE * (error_before - record[0])
+            record[1] += _LEVEL_PACE * (error_after - record[1])
+            record[2] += 1.0
+
+    def _trust(self, level: int, cell: Cell) -> float:
+        """Share of a correction that is taken: from the errors with and without it, 0..1."""
+        record = self._levels[level]
+        before = cell[5] + _LEVEL_SHARE * record[0]
+        after = cell[6] + _LEVEL_SHARE * record[1]
+        better = before * before / (before * before + after * after + 1e-12)
+        return min(1.0, max(0.0, 2.0 * better - 0.3))
+
+    def _touch(self, key: int) -> Cell:
+        cell = self._young.get(key)
+        if cell is not None:
+            return cell
+        cell = self._old.pop(key, None) or [0.0] * 7
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+        self._young[key] = cell
+        return cell
+
+    def snapshot(self) -> bytes:
+        """The whole state: a header, the levels' records, the entries sorted by key. 64 bytes an entry."""
+        cells = {**self._old, **self._young}
+        parts = [_HEADER.pack(_MAGIC, 1, len(LEVELS), len(cells), 0)]
+        parts += [_LEVEL.pack(*record) for record in self._levels]
+        parts += [_ENTRY.pack(key, *cells[key]) for key in sorted(cells)]
+        return b"".join(parts)
+
+    def merge(self, data: bytes) -> None:
+        """Adds another history's statistics to this one. Raises `ValueError` for bytes that are not a snapshot.
+
+        Each history's observations should be added once. Where there are more keys than room, the ones with the most
+        weight behind them stay.
+        """
+        levels, entries = _parse(data)
+        for mine, theirs in zip(self._levels, levels, strict=True):
+            total = mine[2] + theirs[2]
+            for i in (0, 1):
+                mine[i] = (mine[i] * mine[2] + theirs[i] * theirs[2]) / total if total else mine[i]
+            mine[2] = total
+        cells = {**self._old, **self._young}
+        for key, cell in entries:
+            mine_cell = cells.get(key)
+            cells[key] = _capped(cell if mine_cell is None else [a + b for a, b in zip(mine_cell, cell, strict=True)])
+        kept = sorted(cells, key=lambda key: (-cells[key][0], key))[: 2 * self._half]
+        self._young = {key: cells[key] for key in kept[: self._half]}
+        self._old = {key: cells[key] for key in kept[self._half :]}
+
+
+def imputed(location: float, spread: float, at_least: float) -> float:
+    """What a cut answer counts as: the mean above `at_least` of a normal around `location` (mean error `spread`)."""
+    sigma = max(0.05, spread * 1.2533)
+    z = (at_least - location) / sigma
+    if z > 6.0:
+        return at_least + sigma / z
+    tail = 0.5 * math.erfc(z / math.sqrt(2.0))
+    density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
+    return max(at_least, location + sigma * density / tail)
+
+
+def _corrected(cell: Cell, location: float) -> float:
+    weight, sum_m, sum_y, sum_mm, sum_my = cell[:5]
+    if weight <= 0.0:
+        return location
+    mean = sum_m / weight
+    spread_m = max(0.0, sum_mm - sum_m * mean)
+    covariance = sum_my - sum_y * mean
+    a = (sum_y - sum_m) / (weight + _PULL_A)
+    b = (covariance - spread_m) / (spread_m + _PULL_B)
+    return location + a + max(-1.0, min(1.0, b)) * (location - mean)
+
+
+def _capped(cell: Cell) -> Cell:
+    """A merged cell keeps adapting: it weighs no more than one that has learned for long."""
+    if cell[0] <= _HEAVIEST:
+        return cell
+    factor = _HEAVIEST / cell[0]
+    return [value * factor for value in cell]
+
+
+def _parse(data: bytes) -> tuple[list[list[float]], list[tuple[int, Cell]]]:
+    if len(data) < _HEADER.size:
+        raise ValueError("Not a snapshot of a history.")
+    magic, version, levels, count, _ = _HEADER.unpack_from(data)
+    size = _HEADER.size + levels * _LEVEL.size + count * _ENTRY.size
+    if magic != _MAGIC or version != 1 or levels != len(LEVELS) or size != len(data):
+        raise ValueError("Not a snapshot of a history of this version.")
+    at = _HEADER.size
+    records = [list(_LEVEL.unpack_from(data, at + i * _LEVEL.size)) for i in range(levels)]
+    entries = list(_entries(data, at + levels * _LEVEL.size))
+    if not all(map(math.isfinite, (value for record in records for value in record))):
+        raise ValueError("A snapshot with values that are not numbers.")
+    if not all(cell[0] >= 0.0 and all(map(math.isfinite, cell)) for _, cell in entries):
+        raise ValueError("A snapshot with values that are not numbers.")
+    return records, entries
+
+
+def _entries(data: bytes, at: int) -> Iterator[tuple[int, Cell]]:
+    for key, *cell in _ENTRY.iter_unpack(data[at:]):
+        yield key, cell
