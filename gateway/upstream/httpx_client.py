@@ -4,7 +4,9 @@ Each exchange runs in a task of its own that owns everything of httpx's. The tas
 often its user is, because a second cancellation amid httpcore's clean-up would leak the connection.
 
 httpx can't tell whether a server took a request before it closed a kept connection. A reset is taken as "not taken" and
-sent again once, on a connection that is new or freshly checked; a connection closed in good order is not.
+sent again once, on a connection that is new or freshly checked; a connection closed in good order is not. Two more
+things httpx can't do: hear an answer while it still sends the body, and drop a connection on which bytes follow an
+answer, so that a back end that breaks HTTP's rules is met better by the lean connector.
 """
 
 from __future__ import annotations
@@ -50,9 +52,10 @@ def translate(error: httpx.TransportError) -> GatewayError:
 
 def _was_cut(error: httpx.RemoteProtocolError) -> bool:
     """Whether what httpx calls a protocol error is merely an end that came too soon."""
-    lower = error.__cause__.__cause__ if error.__cause__ else None
     # Broken syntax is h11's complaint; httpcore itself raises for a missing answer and for HTTP/2's resets.
-    return not isinstance(lower, h11.RemoteProtocolError) or str(lower).startswith("peer closed connection")
+    core = error.__cause__
+    complaint = core.__context__ if core else None
+    return not isinstance(complaint, h11.RemoteProtocolError) or str(complaint).startswith("peer closed connection")
 
 
 class _Reset(ConnectionLost):
@@ -78,6 +81,7 @@ class HttpxConnector:
         self._url = httpx.URL(origin)
         self._prefix = prefix
         self._limit = limit
+        self._trust_env = trust_env
         self._client = httpx.AsyncClient(
             http2=http2,
             trust_env=trust_env,
@@ -145,13 +149,14 @@ class HttpxConnector:
             response.on_event(event)
 
         limits = {"connect": timeouts.connect, "write": timeouts.idle, "read": None, "pool": None}
-        request = httpx.Request(
-            method.decode("ascii"),
-            self._url,
-            headers=headers,
-            content=body,
-            extensions={"target": self._prefix + target, "timeout": limits, "trace": trace},
-        )
+        extensions: dict[str, object] = {"timeout": limits, "trace": trace}
+        url = self._url
+        if self._trust_env:
+            # httpcore would send the "target" extension to a proxy, in place of the absolute URL or CONNECT's address.
+            url = url.copy_with(raw_path=self._prefix + target)
+        else:
+            extensions["target"] = self._prefix + target
+        request = httpx.Request(method.decode("ascii"), url, headers=headers, content=body, extensions=extensions)
         task = asyncio.get_running_loop().create_task(self._run(request, response))
         self._exchanges.add(response)
         response.attach(task)

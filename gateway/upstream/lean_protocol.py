@@ -13,6 +13,7 @@ import asyncio
 import math
 import socket
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Protocol, cast
 
 import httptools
@@ -42,11 +43,9 @@ class Owner(Protocol):
 
     def keep(self, connection: LeanConnection) -> bool:
         """Takes back a connection that is free; False if it is to be closed."""
-        ...
 
     def drop(self, connection: LeanConnection) -> None:
         """Forgets a connection that is closed, used or idle."""
-        ...
 
 
 class _Stop(Exception):
@@ -60,7 +59,6 @@ class LeanConnection(asyncio.Protocol):
         self.loop = loop
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
         self._response: LeanResponse | None = None
         self._headers: Headers = []
         self._used = False
@@ -133,7 +131,7 @@ class LeanConnection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         if self.closed:
             self._transport.abort()
-            return
+        self._parser = httptools.HttpResponseParser(self)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def data_received(self, data: bytes) -> None:
@@ -205,7 +203,7 @@ class LeanConnection(asyncio.Protocol):
             self._headers.clear()
             return
         headers = response.headers
-        if self._silence > MAX_SILENCE and sum(len(n) + len(v) for n, v in headers) > MAX_SILENCE:
+        if self._silence > MAX_SILENCE and sum(len(n) + len(v) + 4 for n, v in headers) > MAX_SILENCE:
             self._fault = "the headers are too large"
         else:
             self._fault = framing_fault(headers)
@@ -277,8 +275,9 @@ class LeanConnection(asyncio.Protocol):
 
     async def _send_body(self, body: bytes | AsyncIterator[bytes], response: LeanResponse) -> None:
         try:
-            async for piece in framed(body):
-                await self._write(piece, response)
+            async with aclosing(framed(body)) as pieces:
+                async for piece in pieces:
+                    await self._write(piece, response)
         except Exception as error:
             # Whatever the body's source raises belongs to the caller of `send`, who waits for the head.
             self._pump = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 MAX_WHOLE = 256 * 1024
 """A body above this is written in slices of this size, so that the transport never copies the whole."""
@@ -13,7 +13,7 @@ MAX_WHOLE = 256 * 1024
 _TCP_CLOSE_WAIT = 8
 
 
-async def framed(body: bytes | AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryview]:
+async def framed(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes | memoryview, None]:
     """Slices of bytes as they are, an iterator's pieces as HTTP chunks with the closing one."""
     if isinstance(body, bytes):
         view = memoryview(body)
