@@ -7,6 +7,7 @@ others count less, and a system prompt leads only where the user turn is mere ma
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.request.evidence import Scores, evidence, step_by_step, words_of
 from gateway.request.instruction import ends, locate
@@ -15,12 +16,13 @@ from gateway.request.wishes import Wish, find_detail, find_wish
 from gateway.types import Place
 
 _SPACELESS = frozenset({"ja", "zh", "ko"})
+_SURE = 5.0
+_GLANCE = 100
 _LEAST = 2.0
 """Strength below which a text is matter rather than an ask."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class Asking(NamedTuple):
     """The ask, read."""
 
     text: str
@@ -51,10 +53,12 @@ class _Part:
 def read_ask(user: str, system: str) -> Asking:
     """Reads the last user turn and the system prompt."""
     ask = locate(user)
-    lead, place = _read(ask.head), Place.WHOLE
+    tail = _read(ask.tail) if ask.tail else None
+    # Behind a clear ask at the end, only the beginning of the start can add to it.
+    sure = tail is not None and tail.strength() >= _SURE
+    lead, place = _read(ask.head[:_GLANCE] if sure else ask.head), Place.WHOLE
     others: list[_Part] = []
-    if ask.tail:
-        tail = _read(ask.tail)
+    if tail is not None:
         if tail.strength() >= lead.strength():
             lead, other, place = tail, lead, Place.END
         else:

@@ -7,7 +7,7 @@ back end judges it.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.request.parse import is_true
 from gateway.types import Api, Need, Structure, ToolChoice
@@ -23,8 +23,7 @@ _MAX_CHOICES = 4096
 _SCORED_LABELS = 64
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caps:
+class Caps(NamedTuple):
     """Bounds that parameters set, in tokens of one choice, and how many choices there are."""
 
     limit: int | None
@@ -37,8 +36,7 @@ class Caps:
     scoring: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Thinking:
+class Thinking(NamedTuple):
     on: bool | None
     budget: int | None
 

@@ -16,6 +16,7 @@ MAX_READ = 96
 """Messages that are read in full; in a longer conversation the first and the latest ones."""
 _HEAD_READ = 8
 _MAX_PARTS = 64
+_FIRST = 400
 _SYSTEM = frozenset({"system", "developer"})
 _TOOLS = frozenset({"tool", "function"})
 _MEDIA = {
@@ -49,6 +50,8 @@ class Dialogue:
     system: str = ""
     user: str = ""
     """Text of the latest user turn that asks for something, harness blocks taken out."""
+    first: str = ""
+    """Beginning of the first user turn."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """Earlier (user text, assistant text) pairs, oldest first."""
     texts: list[str] = field(default_factory=list)
@@ -101,6 +104,7 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
             own = without_boilerplate(text)
             if own:
                 dialogue.user = asked = own
+                dialogue.first = dialogue.first or own[:_FIRST]
                 dialogue.after_tool = False
             elif text:
                 dialogue.after_tool = True

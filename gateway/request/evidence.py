@@ -23,8 +23,11 @@ _HOW_MANY = frozenset("many much total cost cuántos cuántas cuánto combien vi
 _HOW_MANY_MARKS = ("何", "いくら", "多少", "几", "몇", "сколько")
 _TWO_NUMBERS = re.compile(r"[\d０-９][^\d０-９]{1,200}[\d０-９]")
 _BEFORE_OPTION = " \n(（\t"
+_OPTION_WORDS = frozenset(("options", "choices"))
 _OPTION_HEADS = ("options:", "choices:", "options are", "choices are", '"choices"', "options -")
 _WIDE_OPTION_HEADS = ("選択肢", "选项", "선택지")
+_WIDE_OPTION_CHARS = frozenset("肢项선bｂイ나2２②")
+_WIDE_LABEL_CHARS = frozenset("１1仮質問前장질")
 _QUESTION_LABELS = (
     "question:", "passage:", "context:", "premise:", "hypothesis:", "sentence 1:", "text:", "review:", "tweet:",
 )  # fmt: skip
@@ -45,11 +48,15 @@ _DETERMINERS = (" the ", "this ", "following ", "above ", "below ", "given ", "o
 _WIDE_DETERMINERS = ("以下の", "次の", "この", "上の", "下記の", "下面的", "以下", "这篇", "다음 ", "이 ")
 _STEP_GATE = frozenset("step think show explain schritt étape paso".split())
 _DIGIT = re.compile(r"\d")
+_ASCII_WORDS = {i: chr(i) if chr(i).isalpha() or chr(i) in "+#" else " " for i in range(128)}
+"""Keeps what a word may hold, and makes spaces of the rest."""
 Scores = dict[Task, float]
 
 
 def words_of(text: str) -> set[str]:
     """The Latin words of a lower-case text."""
+    if text.isascii():
+        return set(text.translate(_ASCII_WORDS).split())
     return set(WORD.findall(text))
 
 
@@ -81,7 +88,7 @@ def evidence(text: str, words: set[str], chars: set[str], language: str) -> Scor
     elif language == "en":
         for word in PHRASES.keys() & words:
             _add_found(scores, PHRASES[word], text)
-    _add_shapes(scores, text, words)
+    _add_shapes(scores, text, words, chars)
     return scores
 
 
@@ -99,19 +106,21 @@ def _is_input(text: str, word: str, determiners: tuple[str, ...]) -> bool:
     return text[max(0, at - 12) : at].endswith(determiners)
 
 
-def _add_shapes(scores: Scores, text: str, words: set[str]) -> None:
+def _add_shapes(scores: Scores, text: str, words: set[str], chars: set[str]) -> None:
     """Forms that say more than words do: options, arithmetic, closed questions, "write a story"."""
 
     def add(task: Task, weight: float) -> None:
         scores[task] = scores.get(task, 0.0) + weight
 
-    options = _options(text)
+    options = _options(text, words, chars)
     if options:
         # A numbered list is as often a list of questions or notes; a choice has to be asked for.
         add(Task.MULTIPLE_CHOICE, 3 if options > 1 or words & _CHOOSE_WORDS or _has(text, _CHOOSE_MARKS) else 0.7)
     if "json" in words:
         add(Task.STRUCTURED_JSON, 2)
-    if (":" in text and _has(text, _QUESTION_LABELS)) or (not text.isascii() and _has(text, _WIDE_QUESTION_LABELS)):
+    if (":" in text and _has(text, _QUESTION_LABELS)) or (
+        chars & _WIDE_LABEL_CHARS and _has(text, _WIDE_QUESTION_LABELS)
+    ):
         add(Task.EXTRACTION, 1)
     if _DIGIT.search(text):
         if _MATH_SIGN.search(text):
@@ -127,14 +136,14 @@ def _add_shapes(scores: Scores, text: str, words: set[str]) -> None:
         add(Task.LONG_FORM if scores.get(Task.LONG_FORM) else Task.CHAT, 1.5)
 
 
-def _options(text: str) -> int:
+def _options(text: str, words: set[str], chars: set[str]) -> int:
     """2 where lettered options stand in the text or options are announced, 1 where they are numbered, else 0."""
-    wide = not text.isascii()
-    if _has(text, _OPTION_HEADS) or (wide and _has(text, _WIDE_OPTION_HEADS)):
+    wide = chars & _WIDE_OPTION_CHARS
+    if (words & _OPTION_WORDS and _has(text, _OPTION_HEADS)) or (wide and _has(text, _WIDE_OPTION_HEADS)):
         return 2
-    if _has_pair(text, _OPTION_PAIRS) or (wide and _has_pair(text, _WIDE_OPTION_PAIRS)):
+    if ("b" in words and _has_pair(text, _OPTION_PAIRS)) or (wide and _has_pair(text, _WIDE_OPTION_PAIRS)):
         return 2
-    return int(_has_pair(text, _NUMBER_PAIRS) or (wide and _has_pair(text, _WIDE_NUMBER_PAIRS)))
+    return int(("2" in text and _has_pair(text, _NUMBER_PAIRS)) or (bool(wide) and _has_pair(text, _WIDE_NUMBER_PAIRS)))
 
 
 def _has_pair(text: str, pairs: tuple[tuple[str, str], ...]) -> bool:

@@ -11,7 +11,7 @@ from gateway.request.caps import Caps, read_caps, read_needs, read_thinking, rea
 from gateway.request.content import Dialogue, read
 from gateway.request.examples import in_prompt, in_turns
 from gateway.request.instruction import code_share
-from gateway.request.keys import shape_key, text_keys
+from gateway.request.keys import shape_key, text_keys, thread_key
 from gateway.request.parse import Body, is_true
 from gateway.request.structure import Shape, read_structure
 from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_tokens, rough_total
@@ -100,6 +100,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         tail_key=keys.tail,
         form_key=keys.form,
         shape_key=shape_key(data),
+        thread_key=thread_key(data, keys.system, dialogue.first),
     )
 
 

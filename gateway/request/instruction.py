@@ -7,7 +7,7 @@ counts for nothing. Code fences and quoted blocks are cut out first.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 SHORT = 400
 """A text up to this length is taken whole."""
@@ -24,8 +24,7 @@ _CODE_SIGNS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(NamedTuple):
     """The parts of a turn that may carry the ask. `tail` is empty where the turn is short and all in `head`."""
 
     head: str

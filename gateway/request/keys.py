@@ -6,8 +6,8 @@ in a template does not make every request a new one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 _DIGITS = b"0123456789"
 _EDGE = 2000
@@ -23,8 +23,7 @@ _NOT_FORM = frozenset(
 _MAX_TOOLS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class TextKeys:
+class TextKeys(NamedTuple):
     """Keys of the texts; 0 where there is nothing to take a key of."""
 
     system: int
@@ -42,6 +41,10 @@ def key_of(text: str) -> int:
     return int.from_bytes(blake2b(raw, digest_size=8).digest())
 
 
+def _hash(text: str) -> int:
+    return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
+
+
 def text_keys(system: str, user: str) -> TextKeys:
     """Keys of the system prompt (its ends, if it is long) and of the last user turn's edges and line labels."""
     if len(system) > 2 * _EDGE:
@@ -57,6 +60,15 @@ def text_keys(system: str, user: str) -> TextKeys:
         tail=key_of(tail),
         form=key_of("\x00".join(labels[:_MAX_LABELS])),
     )
+
+
+def thread_key(data: dict[str, object], system_key: int, first: str) -> int:
+    """Key of what stays the same over a conversation's turns: the client's name for it, or how it began."""
+    for name in ("session_id", "user"):
+        value = data.get(name)
+        if isinstance(value, str) and value:
+            return _hash(f"{name}\x00{value[:_EDGE]}")
+    return _hash(f"{system_key:x}\x00{first}") if first else 0
 
 
 def line_labels(text: str) -> list[str]:
@@ -89,7 +101,7 @@ def shape_key(data: dict[str, object]) -> int:
         schema = form.get("json_schema")
         names += [_scalar(form.get("type")), _scalar(schema.get("name")) if isinstance(schema, dict) else ""]
     names.append(_scalar(data.get("max_tokens") or data.get("max_completion_tokens")))
-    return int.from_bytes(blake2b("\x00".join(names).encode("utf-8", "surrogatepass"), digest_size=8).digest())
+    return _hash("\x00".join(names))
 
 
 def tool_name(tool: object) -> str:

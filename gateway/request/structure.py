@@ -7,7 +7,7 @@ one (no free text, no open list). Names of keys, quotes and separators are count
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.request.caps import whole
 from gateway.types import Structure
@@ -25,16 +25,14 @@ _LONG_NAMES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
+class Size(NamedTuple):
     """Tokens of an answer: what it typically has, and the most it can have."""
 
     typical: float
     bound: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """The structure that the request puts on its answer."""
 
     kind: Structure = Structure.NONE

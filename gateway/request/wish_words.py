@@ -64,19 +64,13 @@ CJK_UNITS = {
     "個": 28, "つ": 28, "点": 35, "项": 30, "項目": 30, "条": 30, "개": 30, "가지": 30, "案": 28, "件": 30, "選": 28,
 }  # fmt: skip
 CJK_ITEMS = frozenset({"個", "つ", "点", "项", "項目", "条", "개", "가지", "案", "件", "選"})
-NAMED = "|".join(sorted((name for name in NUMBERS if name.isalpha() and ord(name[0]) < 0x250), key=len, reverse=True))
-LATIN = re.compile(
-    r"(?P<lead>\b[a-zà-ÿ]{1,12} (?:about |around |approximately |roughly |exactly |only |the |just )?|)"
-    rf"(?P<number>\d{{1,3}}(?:[,.]\d{{3}})+|\d{{1,6}}|\b(?:{NAMED})\b)(?P<range>\s?(?:-|–|to|or)\s?\d{{1,6}})?"
-    r"(?P<k>k)?[ -]?(?:simple |short |complete |full |brief |concise |bullet |korte |kurzen |courtes )?"
-    r"(?P<unit>[a-zà-ÿ]{3,12})"
-)
 CJK = re.compile(
     r"(?P<number>[\d０-９][\d０-９,，]{0,8}|[一二三四五六七八九十两兩百]|한|두|세|네|다섯)\s?(?P<range>[~〜～\-–至到]\s?\d{1,6})?\s?(?P<k>千|万)?"
     r"(?P<unit>文字|単語|ワード|ページ|段落|項目|个字|個字|句话|句話|个词|글자|문장|단어|단락|문단|페이지|가지|字|文|行|語|句|段|页|자|줄|個|つ|点|项|条|개|案|件|選)"
     r"(?P<tail>.{0,16})",
     re.DOTALL,
 )
+DIGIT = re.compile(r"\d")
 COUNTED = re.compile(
     r"[\d０-９一二三四五六七八九十两兩百한두세네다]\s?[千万~〜～\-–至到\d个個]?\s?[\d文単ワペ段項个個句词글단문페가字行語页자줄つ点项条개案件選千万]"
 )
@@ -150,9 +144,14 @@ DETAIL_CJK = (
     "詳し", "詳細", "くわしく", "丁寧に", "できるだけ多く", "长文", "长篇", "详细", "深入", "자세히", "상세", "구체적으로",
 )  # fmt: skip
 FIRM_GATE = frozenset(
-    "yes no true false ja oui sí si s sim sì one single letter digit character only just label number answer nothing explanation"
-    " without nur lediglich wort mot palabra seulement solo únicamente ein une una a".split()
+    "yes true oui sí si sim sì ja one single letter only just label number answer nothing explanation without nur lediglich"
+    " wort mot palabra buchstaben buchstabe lettre letra seulement solo únicamente".split()
 )
+NAMED_NUMBERS = frozenset(name for name in NUMBERS if name.isalpha() and ord(name[0]) < 0x250)
+FIRM_MARKS = (
+    "いいえ", "はい", "だけ", "のみ", "言で", "語で", "文字で", "単語で", "いずれか", "不要", "なし", "せず", "か誤", "で答", "で回答",
+    "只", "仅", "是否", "是或", "是还", "一个词", "一個詞", "不要", "无需", "即可", "만", "예", "단어", "설명", "로만", "○", "〇", "yes", "说明",
+)  # fmt: skip
 FIRM_CHARS = frozenset("えけみ言語号字値択肢名要明誤只仅否词詞不无即만예단설숫번기○〇")
 DETAIL_CHARS = frozenset("詳寧く长详深자상구で")
 BRIEF_CHARS = frozenset("潔短手端簡言简간짧")
@@ -206,3 +205,10 @@ COMPOUND = 10
 COMPOUNDS = "学書章動目政节的母款の"
 """Below ten, a unit before one of these is part of a word (四字の, 三文章)."""
 WITHIN = ("以内", "以下", "未満", "이내", "이하")
+PUNCTUATION = ".,;:!?()[]{}\"'“”«»¿¡*"
+HYPHENS = {ord(hyphen): " " for hyphen in "-–—/"}
+BETWEEN = frozenset(
+    "simple short complete full brief concise bullet kurzen korte courtes english other more key main".split()
+)
+ABOUT = frozenset("about around approximately roughly exactly only just circa ca etwa rund environ unos".split())
+ONE_WORD = frozenset(("word", "wort", "mot", "palabra"))

@@ -7,54 +7,12 @@ where it says how long the answer is to be ("a 500-word essay", "in 3 sentences"
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from gateway.request.wish_words import (
-    ABOUT_INPUT,
-    AIM_LEADS,
-    AIM_TAIL,
-    AIMS,
-    ANY_LABEL,
-    ARTICLES,
-    ASKS_FOR,
-    BRIEF,
-    BRIEF_CHARS,
-    BRIEF_CJK,
-    CJK,
-    CJK_ITEMS,
-    CJK_SMALL,
-    CJK_UNITS,
-    COMPOUND,
-    COMPOUNDS,
-    COUNTED,
-    DETAIL,
-    DETAIL_CHARS,
-    DETAIL_CJK,
-    FIRM_CHARS,
-    FIRM_CJK,
-    FIRM_GATE,
-    FIRM_LATIN,
-    FORMATS,
-    ITEMS,
-    LARGEST,
-    LATIN,
-    LATIN_UNITS,
-    LESS,
-    LIST_LEAD,
-    LIST_TAIL,
-    MORE,
-    NUMBERS,
-    OF_INPUT,
-    SMALL,
-    SMALL_ASK,
-    SMALL_CJK,
-    UNIT_GATE,
-    WITHIN,
-)
+from gateway.request import wish_words as table
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """A wished length in tokens."""
 
     tokens: int
@@ -65,8 +23,8 @@ class Wish:
 def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool) -> Wish | None:
     """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim."""
     firm = _firm(text, words, chars, cjk)
-    sized = _sized_cjk(text) if cjk and COUNTED.search(text) else None
-    if sized is None and words & UNIT_GATE:
+    sized = _sized_cjk(text) if cjk and table.COUNTED.search(text) else None
+    if sized is None and words & table.UNIT_GATE and (words & table.NAMED_NUMBERS or table.DIGIT.search(text)):
         sized = _sized_latin(text)
     if firm and sized and sized.tokens > 30:
         return sized
@@ -75,21 +33,21 @@ def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool) -> Wish
 
 def _small(text: str, words: set[str], cjk: bool) -> Wish | None:
     """A single small thing that is asked for: a title, a question, a slogan."""
-    if words & SMALL.keys():
-        match = SMALL_ASK.search(text)
+    if words & table.SMALL.keys():
+        match = table.SMALL_ASK.search(text)
         if match:
-            return Wish(SMALL[match.group("thing")])
-    for mark, tokens in SMALL_CJK if cjk else ():
-        if mark in text and len(text) < 400 and ASKS_FOR.search(text, text.index(mark), text.index(mark) + 24):
+            return Wish(table.SMALL[match.group("thing")])
+    for mark, tokens in table.SMALL_CJK if cjk else ():
+        if mark in text and len(text) < 400 and table.ASKS_FOR.search(text, text.index(mark), text.index(mark) + 24):
             return Wish(tokens)
     return None
 
 
 def find_detail(words: set[str], text: str, chars: set[str]) -> int:
     """-1 where brevity is asked for, 1 where detail is, else 0. `text` is only needed in scripts without spaces."""
-    if words & DETAIL or (text and chars & DETAIL_CHARS and _has(text, DETAIL_CJK)):
+    if words & table.DETAIL or (text and chars & table.DETAIL_CHARS and _has(text, table.DETAIL_CJK)):
         return 1
-    return -1 if words & BRIEF or (text and chars & BRIEF_CHARS and _has(text, BRIEF_CJK)) else 0
+    return -1 if words & table.BRIEF or (text and chars & table.BRIEF_CHARS and _has(text, table.BRIEF_CJK)) else 0
 
 
 def _has(text: str, marks: tuple[str, ...]) -> bool:
@@ -101,67 +59,87 @@ def _has(text: str, marks: tuple[str, ...]) -> bool:
 
 
 def _firm(text: str, words: set[str], chars: set[str], cjk: bool) -> Wish | None:
-    if cjk and chars & FIRM_CHARS:
-        for pattern, tokens in FIRM_CJK:
-            if pattern.search(text) and (tokens < ANY_LABEL or not words & FORMATS):
+    if cjk and chars & table.FIRM_CHARS and _has(text, table.FIRM_MARKS):
+        for pattern, tokens in table.FIRM_CJK:
+            if pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
                 return Wish(tokens, firm=True)
-    if words & FIRM_GATE:
-        for pattern, tokens in FIRM_LATIN:
-            if pattern.search(text) and (tokens < ANY_LABEL or not words & FORMATS):
+    if words & table.FIRM_GATE:
+        for pattern, tokens in table.FIRM_LATIN:
+            if pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
                 return Wish(tokens, firm=True)
     return None
 
 
 def _sized_latin(text: str) -> Wish | None:
+    """The first number with a unit, or the first that is said to be an aim ("in 3 sentences")."""
+    tokens = [token.strip(table.PUNCTUATION) for token in text.translate(table.HYPHENS).split()]
     best: Wish | None = None
-    for match in LATIN.finditer(text):
-        unit, lead = match.group("unit"), match.group("lead").split()
-        number = _number(match.group("number"), match.group("range"), match.group("k"))
-        rate = LATIN_UNITS.get(unit, 24.0 if unit in ITEMS else None)
-        if number is None or rate is None or (unit in ITEMS and number < 2):
+    for i, unit in enumerate(tokens):
+        is_item = unit in table.ITEMS
+        if not is_item and unit not in table.LATIN_UNITS:
             continue
-        if lead and lead[-1] in OF_INPUT and lead[0] not in AIMS:
+        at = i - 1
+        # "5 creative ideas", "two short sentences": one word may stand between.
+        if at > 0 and _number(tokens[at]) is None and (is_item or tokens[at] in table.BETWEEN):
+            at -= 1
+        number = _number(tokens[at]) if at >= 0 else None
+        if number is None or (is_item and number < 2):
             continue
-        # "a line", "a page" are things; only "in a line" is a length.
-        if match.group("number") in ARTICLES and (not lead or lead[0] not in AIMS):
+        article = tokens[at] in table.ARTICLES
+        at, number = _with_range(tokens, at, number)
+        at -= 1 if at > 0 and tokens[at - 1] in table.ABOUT else 0
+        lead = tokens[at - 1] if at > 0 else ""
+        first = tokens[at - 2] if at > 1 else ""
+        aimed = lead in table.AIMS or (first in table.AIMS and lead not in table.LATIN_UNITS)
+        # "this 6,000-word article" is input; "a line", "a page" are things, and only "in a line" is a length.
+        if (lead in table.OF_INPUT and not aimed) or (article and lead not in table.AIMS):
             continue
-        before = text[max(0, match.start() - 16) : match.start("number")]
-        tokens = number * rate * (1.25 if MORE.search(before) else 0.75 if LESS.search(before) else 1.0)
-        wish = Wish(min(LARGEST, max(1, round(tokens))), firm=unit in ("word", "wort", "mot", "palabra"))
-        if lead and lead[0] in AIMS:
+        before = f"{first} {lead}"
+        factor = 1.25 if table.MORE.search(before) else 0.75 if table.LESS.search(before) else 1.0
+        tokens_wished = number * (24.0 if is_item else table.LATIN_UNITS[unit]) * factor
+        wish = Wish(min(table.LARGEST, max(1, round(tokens_wished))), firm=unit in table.ONE_WORD)
+        if aimed:
             return wish
         best = best or wish
     return best
 
 
+def _with_range(tokens: list[str], at: int, number: float) -> tuple[int, float]:
+    """(place, number) where "3-4" or "two to three" stands at `at`: the middle, at the lower end's place."""
+    step = 2 if at > 1 and tokens[at - 1] in ("to", "or", "bis", "à", "a") else 1
+    lower = _number(tokens[at - step]) if at >= step and tokens[at - step] not in table.ARTICLES else None
+    return (at - step, (lower + number) / 2) if lower is not None and lower < number else (at, number)
+
+
 def _sized_cjk(text: str) -> Wish | None:
-    for match in CJK.finditer(text):
+    for match in table.CJK.finditer(text):
         unit, tail = match.group("unit"), match.group("tail")
-        number = _number(match.group("number"), match.group("range"), match.group("k"))
-        if number is None or ABOUT_INPUT.search(text[max(0, match.start() - 3) : match.start()]):
+        number = _number(match.group("number") + (match.group("k") or ""))
+        if number is None or table.ABOUT_INPUT.search(text[max(0, match.start() - 3) : match.start()]):
             continue
         before = text[max(0, match.start() - 4) : match.start()]
-        if unit in CJK_ITEMS and (number < 2 or not (LIST_TAIL.search(tail) or LIST_LEAD.search(before))):
+        if unit in table.CJK_ITEMS and (
+            number < 2 or not (table.LIST_TAIL.search(tail) or table.LIST_LEAD.search(before))
+        ):
             continue
-        if unit in CJK_SMALL and not (AIM_TAIL.match(tail) or before.endswith(AIM_LEADS)):
+        if unit in table.CJK_SMALL and not (table.AIM_TAIL.match(tail) or before.endswith(table.AIM_LEADS)):
             continue
-        if number < COMPOUND and tail[:1] in COMPOUNDS:
+        if number < table.COMPOUND and tail[:1] in table.COMPOUNDS:
             continue
-        factor = 1.2 if tail.startswith(("以上", "이상")) else 0.8 if tail.startswith(WITHIN) else 1.0
+        factor = 1.2 if tail.startswith(("以上", "이상")) else 0.8 if tail.startswith(table.WITHIN) else 1.0
         firm = unit in ("語", "単語", "단어") and number <= 2
-        return Wish(min(LARGEST, max(1, round(number * CJK_UNITS[unit] * factor))), firm)
+        return Wish(min(table.LARGEST, max(1, round(number * table.CJK_UNITS[unit] * factor))), firm)
     return None
 
 
-def _number(text: str, span: str | None, k: str | None) -> float | None:
-    named = NUMBERS.get(text)
-    if named is None:
-        digits = text.replace(",", "").replace(".", "").replace("，", "")
-        if not digits.isdigit():
-            return None
-        named = int(digits)
-    number = float(named)
-    if span:
-        upper = int("".join(char for char in span if char.isdigit()) or 0)
-        number = (number + upper) / 2 if upper > number else number
-    return number * {"k": 1000, "千": 1000, "万": 10_000}.get(k or "", 1)
+def _number(token: str) -> float | None:
+    """A number in digits ("3,000", "2k", 「２００」) or in words; None for another word."""
+    named = table.NUMBERS.get(token)
+    if named is not None:
+        return named
+    factor = 1
+    if token[-1:] in ("k", "千", "万"):
+        factor = 10_000 if token[-1] == "万" else 1000
+        token = token[:-1]
+    digits = token.replace(",", "").replace(".", "").replace("，", "")
+    return float(int(digits[:9]) * factor) if digits.isdecimal() else None

@@ -6,7 +6,7 @@ import json
 import math
 import random
 import statistics
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -76,7 +76,7 @@ class TestKinds:
         """A choice list bounds the answer after the thinking; a thinking budget bounds the thinking."""
         made = [
             estimate("Red?", structured_outputs={"choice": ["yes", "no"]}, reasoning_effort="high", **extra)
-            for extra in ({}, {"thinking_token_budget": 40}, {"max_tokens": 30})
+            for extra in cast("list[dict[str, Any]]", [{}, {"thinking_token_budget": 40}, {"max_tokens": 30}])
         ]
 
         assert made[0].p50 > 128
@@ -146,7 +146,7 @@ class TestBounds:
     def test_sources_have_an_order(self) -> None:
         """A structure settles before a hint, a hint before examples, examples before a wish."""
         shots = "Q: a?\nA: red\n\nQ: b?\nA: blue\n\nQ: c, in 300 words?\nA:"
-        choice = {"structured_outputs": {"choice": ["yes", "no"]}}
+        choice: dict[str, Any] = {"structured_outputs": {"choice": ["yes", "no"]}}
 
         assert estimate_rules(chat(shots, hints=Hints(output_tokens=90), max_tokens=99, **choice)).source == "choice"
         assert estimate_rules(chat(shots, hints=Hints(output_tokens=90))).source == "hint"

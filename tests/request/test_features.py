@@ -104,6 +104,17 @@ class TestKeys:
         assert made[0].system_key == made[1].system_key
         assert made[0].template_key == made[1].template_key
 
+    def test_follow_a_conversation(self) -> None:
+        """The thread's key stays over the turns, and follows the client's session where it names one."""
+        system: Message = {"role": "system", "content": "Be kind."}
+        first = user("Why is rust red, 1 or 2?")
+        later = [system, first, {"role": "assistant", "content": "Iron."}, user("And gold?")]
+
+        assert chat(system, first).thread_key == chat(*later).thread_key != 0
+        assert chat(system, user("Other")).thread_key != chat(*later).thread_key
+        assert chat(first, session_id="s").thread_key == chat(user("Other"), session_id="s").thread_key
+        assert completion("Once").thread_key == 0
+
     def test_tell_forms_apart(self) -> None:
         """Other parameters, tools or schemas are another form; sampling values are not."""
         base = chat(user("hi"), temperature=0).shape_key
