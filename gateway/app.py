@@ -41,7 +41,8 @@ from gateway.types import Api
 from gateway.upstream.client import Connector
 from gateway.upstream.connect import connect
 from gateway.upstream.health import Prober
-from gateway.upstream.pool import Pools
+from gateway.upstream.pools import Pools
+from gateway.upstream.shed import raise_file_limit
 
 log = logging.getLogger("gateway")
 
@@ -88,7 +89,7 @@ def build(
     rng = rng or Random()
     metrics = Metrics(CollectorRegistry())
     metrics.allow(policy.models, policy.pools)
-    pools = Pools(make_connector, rng)
+    pools = Pools(make_connector, rng, clock)
     pools.apply(policy)
     estimator = Estimator()
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
@@ -107,7 +108,8 @@ def build(
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         warn_at_start(settings, policy)
-        prober = Prober(pools, rng, lambda: httpx.AsyncClient(trust_env=False))
+        pools.shedder.files = raise_file_limit(policy.server.max_requests)
+        prober = Prober(pools, rng)
         tasks = [asyncio.create_task(prober.run()), asyncio.create_task(keep_gauges(core))]
         if watcher:
             tasks.append(asyncio.create_task(watcher.run()))

@@ -13,7 +13,7 @@ from gateway.metrics import Metrics
 from gateway.policy.schema import Model, Policy
 from gateway.routing.router import Router
 from gateway.types import Estimate, Features
-from gateway.upstream.pool import Pools
+from gateway.upstream.pools import Pools
 
 
 class Estimates(Protocol):

@@ -15,6 +15,7 @@ from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.errors import UpstreamTimeout
 from gateway.policy.schema import Model, Policy
+from gateway.types import Decision
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
@@ -43,11 +44,11 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     attempts = Attempts(core.pools, core.metrics.retried)
     call = _call(core, incoming, plan)
     try:
-        exchange.sent_upstream = core.clock()
         async with time_left(deadline, core.clock):
             opened = await attempts.open(call)
     finally:
         exchange.attempts = attempts.count
+        exchange.sent_upstream = attempts.sent_at
         exchange.endpoint = attempts.endpoint
     exchange.lease, exchange.response = opened.lease, opened.response
     rewrite = _rewrite(policy, plan, opened)
@@ -78,7 +79,16 @@ def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
         pools=plan.pools,
         attempts=policy.pools[plan.pools[0]].retry.attempts,
         wait_for_first=policy.server.heartbeat is None,
+        work=_work(incoming.exchange.decision),
+        key=incoming.exchange.key,
     )
+
+
+def _work(decision: Decision | None) -> float:
+    """Expected seconds in the chosen pool, by which waiting requests share it fairly."""
+    if decision is None:
+        return 1.0
+    return next((cost.seconds for cost in decision.costs if cost.pool == decision.pool and cost.seconds), 1.0)
 
 
 def served_name(policy: Policy, model: Model, pool: str) -> str:

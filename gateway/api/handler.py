@@ -57,6 +57,7 @@ class Handler:
         try:
             if core.draining:
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
+            core.pools.shedder.check(core.running)
             await self.serve(Incoming(scope, head, active, exchange, down))
         except GatewayError as error:
             await _answer(active, exchange, down, error, closing=core.draining)

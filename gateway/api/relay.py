@@ -17,10 +17,8 @@ from gateway.api.stream import LineHold, StreamTail, find_finish_reason, find_us
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
-from gateway.upstream.proxy import Opened
+from gateway.upstream.proxy import GATHER_BYTES, Opened
 
-GATHER_BYTES = 4_194_304
-"""A whole answer up to this size is gathered before its status goes out."""
 HEARTBEAT = b": keep-alive\n\n"
 AFTER_ERROR_SECONDS = 1.0
 """How long a back end may keep a stream open after its own error event."""
@@ -46,8 +44,9 @@ async def relay_whole(
     response = opened.response
     pieces: list[bytes] = []
     size = 0
+    begun = opened.first
     while size <= GATHER_BYTES:
-        piece = await response.read()
+        piece, begun = (await response.read() if begun is None else begun), None
         if not piece:
             return await _send_gathered(exchange, down, response, headers, b"".join(pieces), rewrite)
         if exchange.first_byte is None:
@@ -126,6 +125,8 @@ class StreamRelay:
                 await self._pump()
         except (UpstreamError, UpstreamTimeout) as failed:
             failure = failed
+            # The request's own limit says nothing about the back end.
+            self._opened.lease.blameless = isinstance(failed, UpstreamTimeout) and failed.phase == "total"
         except asyncio.CancelledError:
             if not self._down.left:
                 # The server stops although this stream runs: its client must not take it for finished.
@@ -148,14 +149,19 @@ class StreamRelay:
     async def _pump(self) -> None:
         """Moves pieces until the upstream body ends. Raises UpstreamError or UpstreamTimeout when it breaks off."""
         opened, tail, hold, rewrite, send = self._opened, self._tail, self._hold, self._rewrite, self._down.piece
+        lease, endpoint = opened.lease, opened.lease.endpoint
         read = opened.response.read if self._heartbeat is None else self._read_with_heartbeat
         piece = opened.first if opened.first is not None else await read()
         if piece:
-            self._exchange.first_byte = self._clock()
+            self._exchange.first_byte = now = self._clock()
+            if not lease.answered:
+                lease.first_byte(now)
         while piece:
+            endpoint.moved, lease.waits = True, False
             tail.feed(piece)
             if passing := hold.take(piece):
                 await send(rewrite(passing) if rewrite else passing)
+            lease.waits = True
             piece = await (self._read_after_error() if tail.error_seen else read())
         if held := hold.rest():
             await send(rewrite(held) if rewrite else held)

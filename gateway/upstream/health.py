@@ -1,78 +1,118 @@
 """Active probes: every endpoint's health path, each in a task of its own, so that a hung one delays no other.
 
-A probe asks the server whether it is alive; it never runs a completion (a one-token ping fails on reasoning models
-and costs engine time).
+A probe asks the server whether it is alive, over the connector that requests use; it never runs a completion (a
+one-token ping fails on reasoning models and costs engine time). A refusal, or a status that is not 200, takes the
+endpoint out at once; silence does so the second time, because a server that is busy with a long prompt may be late
+once. A probe that succeeds brings it back at once, unless its breaker is shut: then it permits a trial.
+
+The same loop looks for stalls, closes endpoints that have drained, and watches the number of open files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from random import Random
 
-import httpx
-
+from gateway.errors import GatewayError, NothingAvailable, UpstreamTimeout
 from gateway.policy.schema import Health
+from gateway.upstream.client import Headers, Timeouts
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.pool import Pools
+from gateway.upstream.pools import Pools
+from gateway.upstream.stall import watch_stalls
 
 log = logging.getLogger("gateway.health")
 
 PROBE_SECONDS = 2.0
-IDLE_SECONDS = 1.0
+PROBE_TIMEOUTS = Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS)
+LOOK_SECONDS = 1.0
+SILENCES = 2
+"""Probes without an answer in time that take an endpoint out."""
 
 
 class Prober:
     """Keeps one probing task per endpoint, as the pools stand. `run` until cancelled."""
 
-    def __init__(self, pools: Pools, rng: Random, client: Callable[[], httpx.AsyncClient]) -> None:
+    def __init__(self, pools: Pools, rng: Random) -> None:
         self._pools = pools
         self._rng = rng
-        self._make_client = client
         self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
+        self._health: dict[Endpoint, Health] = {}
+        self._silences: dict[Endpoint, int] = {}
 
     async def run(self) -> None:
-        async with self._make_client() as client:
-            try:
-                while True:
-                    self._match_pools(client)
-                    await self._pools.close_drained()
-                    await asyncio.sleep(IDLE_SECONDS)
-            finally:
-                for task in self._tasks.values():
-                    task.cancel()
-                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-                self._tasks.clear()
-
-    def _match_pools(self, client: httpx.AsyncClient) -> None:
-        wanted = {endpoint: pool for pool in self._pools for endpoint in pool.endpoints}
-        for endpoint in [e for e in self._tasks if e not in wanted]:
-            self._tasks.pop(endpoint).cancel()
-        for endpoint, pool in wanted.items():
-            if endpoint not in self._tasks and pool.policy.health.interval is not None:
-                name = pool.name
-                self._tasks[endpoint] = asyncio.create_task(self._probe_forever(client, endpoint, name))
-
-    async def _probe_forever(self, client: httpx.AsyncClient, endpoint: Endpoint, pool: str) -> None:
-        while True:
-            health = self._pools[pool].policy.health
-            await self.probe(client, endpoint, health)
-            # Jitter keeps many replicas from probing in step.
-            await asyncio.sleep((health.interval or IDLE_SECONDS) * (0.9 + 0.2 * self._rng.random()))
-
-    async def probe(self, client: httpx.AsyncClient, endpoint: Endpoint, health: Health) -> None:
-        """One probe; the endpoint's `probed_up` says afterwards what it found."""
-        headers = {"authorization": "Bearer " + endpoint.api_key.decode()} if endpoint.api_key else {}
+        self._pools.on_apply = self._match_pools
+        self._match_pools()
+        last = self._pools.clock()
         try:
-            answer = await client.get(endpoint.url + health.path, timeout=PROBE_SECONDS, headers=headers)
-            up, why = answer.status_code == 200, f"status {answer.status_code}"
-        except httpx.HTTPError as error:
-            up, why = False, type(error).__name__
-        if up != endpoint.probed_up:
-            endpoint.probed_up = up
-            if up:
-                endpoint.failures = 0
-                log.info("endpoint is up", extra={"fields": {"endpoint": endpoint.url}})
-            else:
-                log.warning("endpoint is down", extra={"fields": {"endpoint": endpoint.url, "probe": why}})
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                now = self._pools.clock()
+                watch_stalls(self._pools, now - last)
+                last = now
+                self._pools.shedder.look()
+                await self._pools.close_drained()
+        finally:
+            self._pools.on_apply = _nothing
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._tasks.clear()
+
+    def _match_pools(self) -> None:
+        """A task for each endpoint that is to be probed and has none; a new one probes at once."""
+        self._health = {e: pool.policy.health for pool in self._pools for e in pool.endpoints}
+        for endpoint in [e for e in self._tasks if e not in self._health or self._health[e].interval is None]:
+            self._tasks.pop(endpoint).cancel()
+            self._silences.pop(endpoint, None)
+        for endpoint, health in self._health.items():
+            if endpoint not in self._tasks and health.interval is not None:
+                self._tasks[endpoint] = asyncio.create_task(self._probe_forever(endpoint))
+            elif health.interval is None and not endpoint.probed_up:
+                # Nobody would ever find it up again.
+                endpoint.probed(True)
+
+    async def _probe_forever(self, endpoint: Endpoint) -> None:
+        while (health := self._health.get(endpoint)) is not None and health.interval is not None:
+            await self.probe(endpoint, health)
+            # Jitter keeps many replicas from probing in step.
+            pause = health.interval * (0.9 + 0.2 * self._rng.random())
+            await asyncio.sleep(min(pause, LOOK_SECONDS) if self._silences.get(endpoint) else pause)
+
+    async def probe(self, endpoint: Endpoint, health: Health) -> None:
+        """One probe; the endpoint's `probed_up` says afterwards what it found."""
+        why = await self._ask(endpoint, health)
+        if why == "silence":
+            self._silences[endpoint] = self._silences.get(endpoint, 0) + 1
+            if self._silences[endpoint] < SILENCES:
+                return
+        else:
+            self._silences.pop(endpoint, None)
+        was_up = endpoint.probed_up
+        endpoint.probed(why is None)
+        if was_up and why is not None:
+            log.warning("endpoint is down", extra={"fields": {"endpoint": endpoint.url, "probe": why}})
+        elif not was_up and why is None:
+            log.info("endpoint is up", extra={"fields": {"endpoint": endpoint.url}})
+
+    async def _ask(self, endpoint: Endpoint, health: Health) -> str | None:
+        """Why the endpoint is not well, or None. A server too busy for a connection of ours is alive."""
+        headers: Headers = [(b"authorization", b"Bearer " + endpoint.api_key)] if endpoint.api_key else []
+        try:
+            async with asyncio.timeout(2 * PROBE_SECONDS):
+                answer = await endpoint.connector.send(b"GET", health.path.encode(), headers, b"", PROBE_TIMEOUTS)
+                try:
+                    while await answer.read():
+                        pass
+                finally:
+                    answer.close()
+        except NothingAvailable:
+            return None
+        except (TimeoutError, UpstreamTimeout):
+            return "silence"
+        except GatewayError as error:
+            return error.code
+        return None if answer.status == 200 else f"status {answer.status}"
+
+
+def _nothing() -> None: ...

@@ -12,21 +12,31 @@ from random import Random
 
 from gateway.upstream.endpoint import Endpoint
 
+FEW = 4
+"""Up to so many endpoints all are compared."""
 
-def least_loaded(endpoints: Sequence[Endpoint], rng: Random) -> Endpoint:
+
+def two_of(endpoints: Sequence[Endpoint], rng: Random) -> tuple[Endpoint, Endpoint]:
+    """Two different ones of at least two, at random."""
+    first = int(rng.random() * len(endpoints))
+    second = int(rng.random() * (len(endpoints) - 1))
+    return endpoints[first], endpoints[second + (second >= first)]
+
+
+def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endpoint:
     """The least loaded of at most two candidates drawn at random; of few endpoints, the least loaded of all."""
     if len(endpoints) == 1:
         return endpoints[0]
-    if len(endpoints) > 4:
-        first = int(rng.random() * len(endpoints))
-        second = int(rng.random() * (len(endpoints) - 1))
-        endpoints = (endpoints[first], endpoints[second + (second >= first)])
+    if len(endpoints) > FEW:
+        endpoints = two_of(endpoints, rng)
     best = endpoints[0]
-    best_load = (best.in_flight + 1) / best.weight
+    best_load = -1.0
     ties = 1
-    for endpoint in endpoints[1:]:
-        load = (endpoint.in_flight + 1) / endpoint.weight
-        if load < best_load:
+    for endpoint in endpoints:
+        breaker = endpoint.breaker
+        weight = endpoint.weight if breaker.ramp_from is None else endpoint.share(now)
+        load = (endpoint.in_flight + 1) / weight
+        if load < best_load or best_load < 0.0:
             best, best_load, ties = endpoint, load, 1
         elif load == best_load:
             # Reservoir of the equal ones, so that idle endpoints share the first requests.

@@ -1,130 +1,192 @@
-"""Pools of endpoints that serve a request alike, and the registry that a policy reload reconciles.
-
-An endpoint that a new policy no longer names stops taking requests at once, keeps those it has, and is closed when
-the last of them ends. One that stays keeps its connections, counts and health.
-"""
+"""One pool: endpoints that serve a request alike, how many requests run there, and which endpoint gets the next."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+import math
+from collections import Counter
+from collections.abc import Callable, Set
+from dataclasses import dataclass
 from random import Random
-from urllib.parse import urlsplit
+from typing import Protocol
 
-from gateway.policy.schema import Endpoint as EndpointPolicy
-from gateway.policy.schema import Policy
 from gateway.policy.schema import Pool as PoolPolicy
 from gateway.types import PoolKind, PoolLoad
-from gateway.upstream.client import Connector, Timeouts
-from gateway.upstream.endpoint import Endpoint, Lease
-from gateway.upstream.pickers import least_loaded
+from gateway.upstream.breaker import Gate
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.lease import Lease
+from gateway.upstream.pickers import FEW, least_loaded, two_of
+from gateway.upstream.retry import RetryBudget
 
-MakeConnector = Callable[[EndpointPolicy, PoolPolicy], Connector]
+NOBODY: frozenset[str] = frozenset()
+DRAWS = 3
+LONGEST_RETRY_AFTER = 60
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStatistics:
+    """A snapshot for asserts, metrics and the status page. Counts are since the start."""
+
+    name: str
+    in_flight: int
+    waiting: int
+    """Requests that wait with this pool as their first choice."""
+    ready: int
+    """Endpoints without any obstacle."""
+    queued: int
+    """Requests that had to wait."""
+    waited_seconds: float
+    """Time that requests have waited in total, those that gave up included."""
+    rejected: dict[str, int]
+    """Requests refused, by cause: `queue_full`, `displaced`, `queue_wait`, `down`."""
+
+
+class Door(Protocol):
+    """Who is told that requests which wait may have got a place, or lost their hope of one."""
+
+    def freed(self) -> None: ...
+
+    def changed(self) -> None: ...
 
 
 class Pool:
-    """The live side of one pool of the policy."""
+    """The live side of one pool of the policy. It outlives reloads; `policy` is replaced."""
 
-    def __init__(self, policy: PoolPolicy, rng: Random) -> None:
+    def __init__(self, policy: PoolPolicy, rng: Random, clock: Callable[[], float], door: Door) -> None:
+        self.name = policy.name
         self.policy = policy
         self.endpoints: tuple[Endpoint, ...] = ()
+        self.in_flight = 0
+        self.ready = 0
+        """Endpoints that are `ready`; kept by `changed`, so that no request counts them."""
+        self.waiting = 0
+        """Requests queued here."""
+        self.eligible = 0
+        """Requests queued anywhere that this pool may serve."""
+        self.budget = RetryBudget(policy.retry.budget)
+        self.queued = 0
+        self.waited_seconds = 0.0
+        self.rejected: Counter[str] = Counter()
         self._rng = rng
-
-    @property
-    def name(self) -> str:
-        return self.policy.name
+        self._clock = clock
+        self._door = door
+        self._limit = policy.limits.in_flight
+        self._bounded = False
 
     @property
     def kind(self) -> PoolKind:
         return self.policy.kind
 
-    @property
-    def in_flight(self) -> int:
-        return sum(endpoint.in_flight for endpoint in self.endpoints)
+    def configure(self, policy: PoolPolicy, endpoints: tuple[Endpoint, ...]) -> None:
+        """A reload's policy and endpoints."""
+        self.policy = policy
+        self.endpoints = endpoints
+        self.budget.share = policy.retry.budget
+        self._limit = policy.limits.in_flight
+        self._bounded = any(e.limit or (e.shared and e.shared.limit) for e in endpoints)
+        for endpoint in endpoints:
+            endpoint.on_change = self.changed
+            endpoint.refresh()
+        self.ready = sum(endpoint.ready for endpoint in endpoints)
+
+    def changed(self) -> None:
+        """An endpoint became ready, stopped being so, or failed its trial."""
+        self.ready = sum(endpoint.ready for endpoint in self.endpoints)
+        self._door.changed()
+
+    def freed(self) -> None:
+        """A lease was given back. Others may wait for the same slice, so this is not only about this pool."""
+        self._door.freed()
 
     def load(self) -> PoolLoad:
-        up = in_flight = 0
-        for endpoint in self.endpoints:
-            in_flight += endpoint.in_flight
-            up += endpoint.available()
-        limit = self.policy.limits.in_flight
-        return PoolLoad(up=up, in_flight=in_flight, full=bool(limit) and in_flight >= limit)
+        full = self.eligible > 0 or (self._limit > 0 and self.in_flight >= self._limit) or self._crowded()
+        return PoolLoad(up=self.ready or self._promising(), in_flight=self.in_flight, waiting=self.waiting, full=full)
 
-    def lease(self, exclude: Set[str] = frozenset()) -> Lease | None:
+    def _crowded(self) -> bool:
+        return self._bounded and not any(endpoint.room() for endpoint in self.endpoints if endpoint.ready)
+
+    def _promising(self) -> int:
+        now, patience = self._clock(), self.policy.limits.queue_wait
+        return sum(endpoint.promising(now, patience) for endpoint in self.endpoints)
+
+    def promising(self) -> bool:
+        """Whether a request may wait for this pool: a place can become free, or is about to be known."""
+        return self.ready > 0 or self._promising() > 0
+
+    def lease(self, exclude: Set[str] = NOBODY) -> Lease | None:
         """Counts one request into the best available endpoint whose URL is not excluded, or returns None."""
-        candidates = [e for e in self.endpoints if e.available() and e.url not in exclude]
-        return Lease(self.name, least_loaded(candidates, self._rng)) if candidates else None
+        now = self._clock()
+        endpoint = self.pick(now, exclude)
+        return None if endpoint is None else Lease(self, endpoint, now)
+
+    def pick(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
+        """The endpoint that the next request would get, or None without room. Counts nothing."""
+        if 0 < self._limit <= self.in_flight:
+            return None
+        endpoints = self.endpoints
+        count = len(endpoints)
+        if self.ready == count and not self._bounded and not exclude:
+            return least_loaded(endpoints, self._rng, now) if count else None
+        if count > FEW:
+            # Most are fine as a rule, so a few draws find two; only then are all looked at.
+            for _ in range(DRAWS):
+                pair = [e for e in two_of(endpoints, self._rng) if _usable(e, now, exclude)]
+                if pair:
+                    return least_loaded(pair, self._rng, now)
+        found = [e for e in endpoints if _usable(e, now, exclude)]
+        return least_loaded(found, self._rng, now) if found else None
+
+    def could_take(self, exclude: Set[str]) -> bool:
+        """Whether an endpoint that is not excluded is worth going to or waiting for."""
+        now, patience = self._clock(), self.policy.limits.queue_wait
+        return any(e.promising(now, patience) for e in self.endpoints if e.url not in exclude)
+
+    def trial(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
+        """Of the endpoints that only their breakers keep shut, the one whose turn would come first."""
+        if 0 < self._limit <= self.in_flight:
+            return None
+        found = [
+            e
+            for e in self.endpoints
+            if e.breaker.gate is Gate.SHUT and e.url not in exclude and e.room() and e.opens_at(trial=True) <= now
+        ]
+        return min(found, key=lambda e: e.breaker.shut_until) if found else None
+
+    def opens_at(self, now: float) -> float:
+        """When, by what is known, an endpoint that is not ready now will take a request."""
+        return min((at for e in self.endpoints if not e.ready and (at := e.opens_at()) > now), default=math.inf)
+
+    def retry_after(self) -> int:
+        """Whole seconds after which a refused client may come back: to an endpoint, or through the queue."""
+        now = self._clock()
+        if self.ready:
+            rate = self.budget.rate(now)
+            seconds = (self.waiting + 1) / rate if rate else 1.0
+        else:
+            opens = self.opens_at(now) - now
+            seconds = opens if math.isfinite(opens) else self.policy.health.interval or 1.0
+        return max(1, min(math.ceil(seconds), LONGEST_RETRY_AFTER))
+
+    def statistics(self) -> PoolStatistics:
+        return PoolStatistics(
+            name=self.name,
+            in_flight=self.in_flight,
+            waiting=self.waiting,
+            ready=self.ready,
+            queued=self.queued,
+            waited_seconds=self.waited_seconds,
+            rejected=dict(self.rejected),
+        )
 
     def __repr__(self) -> str:
         return f"<Pool {self.name} {self.kind} {list(self.endpoints)!r}>"
 
 
-class Pools:
-    """Every live pool by name. `apply` makes it match a policy."""
-
-    def __init__(self, make_connector: MakeConnector, rng: Random) -> None:
-        self._make_connector = make_connector
-        self._rng = rng
-        self._pools: dict[str, Pool] = {}
-        self._draining: list[Endpoint] = []
-
-    def __getitem__(self, name: str) -> Pool:
-        return self._pools[name]
-
-    def __iter__(self) -> Iterator[Pool]:
-        return iter(self._pools.values())
-
-    def __len__(self) -> int:
-        return len(self._pools)
-
-    def load(self, pool: str) -> PoolLoad:
-        """Routing's view of one pool; a pool that a reload has just removed is down."""
-        found = self._pools.get(pool)
-        return found.load() if found else PoolLoad(up=0)
-
-    def lease(self, pool: str, exclude: Set[str] = frozenset()) -> Lease | None:
-        found = self._pools.get(pool)
-        return found.lease(exclude) if found else None
-
-    def apply(self, policy: Policy) -> None:
-        """Reconciles endpoints with the policy; synchronous, so no request sees half of it."""
-        pools: dict[str, Pool] = {}
-        kept: set[int] = set()
-        for pool_policy in policy.pools.values():
-            old = self._pools.get(pool_policy.name)
-            pool = Pool(pool_policy, self._rng)
-            pool.endpoints = tuple(self._reuse_or_make(row, pool_policy, old) for row in pool_policy.endpoints)
-            kept.update(id(endpoint) for endpoint in pool.endpoints)
-            pools[pool.name] = pool
-        for pool in self._pools.values():
-            self._draining += [e for e in pool.endpoints if id(e) not in kept]
-        for endpoint in self._draining:
-            endpoint.draining = True
-        self._pools = pools
-
-    def _reuse_or_make(self, row: EndpointPolicy, pool: PoolPolicy, old: Pool | None) -> Endpoint:
-        limits = Timeouts(pool.timeouts.connect, pool.timeouts.first_byte, pool.timeouts.idle)
-        found = next((e for e in old.endpoints if e.url == row.url), None) if old else None
-        # Another limit on connections is another connector; the old one drains with its requests.
-        if old and found and old.policy.limits.connections != pool.limits.connections:
-            found = None
-        endpoint = found or Endpoint(row.url, self._make_connector(row, pool), limits)
-        endpoint.timeouts = limits
-        endpoint.prefix = urlsplit(row.url).path.rstrip("/").encode()
-        endpoint.api_key = row.api_key.get_secret_value().encode() if row.api_key else None
-        endpoint.weight = row.weight
-        endpoint.slice = row.slice
-        return endpoint
-
-    async def close_drained(self) -> None:
-        """Closes the removed endpoints whose last request has ended; called by the health task."""
-        done = [e for e in self._draining if not e.in_flight]
-        self._draining = [e for e in self._draining if e.in_flight]
-        for endpoint in done:
-            await endpoint.connector.aclose()
-
-    async def aclose(self) -> None:
-        for pool in self._pools.values():
-            for endpoint in pool.endpoints:
-                await endpoint.connector.aclose()
-        for endpoint in self._draining:
-            await endpoint.connector.aclose()
+def _usable(endpoint: Endpoint, now: float, exclude: Set[str]) -> bool:
+    if endpoint.url in exclude:
+        return False
+    if not endpoint.ready:
+        if endpoint.opens_at() > now:
+            return False
+        if endpoint.rests_until:
+            endpoint.refresh()
+    return endpoint.room()

@@ -1,23 +1,48 @@
 """Opens the upstream answer to a request: the attempt loop. The first body byte is the point of no return.
 
-A failure before it releases the attempt's lease with its own error class and goes to another endpoint of the pool,
-then to the next pool of the decision. A 502 or 503, and a stream whose first event is an error, count as "nothing
-delivered" as long as there is somewhere else to go; where there is not, the back end's own answer is passed on.
+A place is taken or waited for (`admission`); the request is sent; a failure that another endpoint may not have
+(`retry` has the classes and the argument) goes to another endpoint of the pool once, then to the next pool of the
+decision, and never twice to one endpoint. Where nothing is left to try, the last failure is raised, or the back end's
+own answer is passed on.
+
+"Nothing delivered" lasts for a stream until its first event has come whole, and for any other answer until all of it
+has, as long as it is small enough to gather. An endpoint that is found dead in that time lets its requests go.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from gateway.errors import BadUpstreamResponse, ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
-from gateway.upstream.endpoint import Endpoint, Lease
-from gateway.upstream.pool import Pools
+from gateway.upstream.endpoint import REFUSAL_REST, Endpoint
+from gateway.upstream.headers import is_event_stream
+from gateway.upstream.lease import Lease
+from gateway.upstream.pool import NOBODY
+from gateway.upstream.pools import Pools
+from gateway.upstream.retry import (
+    FREE,
+    RETRY_STATUSES,
+    WITHOUT_BUDGET,
+    Moved,
+    class_of,
+    class_of_answer,
+    error_code,
+    first_event_ended,
+    rest_seconds,
+)
 
-RETRY_STATUSES = frozenset({502, 503})
-RETRY_AFTER_SECONDS = 1
+GATHER_BYTES = 4_194_304
+"""A whole answer up to this size is gathered before its status goes out."""
+FIRST_EVENT_BYTES = 65_536
+"""A first event longer than this is taken for content."""
+SAME_POOL = 2
+"""Attempts in one pool before the next pool comes first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +51,19 @@ class Call:
 
     method: bytes
     target: bytes
-    """Raw path and query, without the endpoint's own prefix."""
+    """Raw path and query; the connector knows its endpoint's prefix."""
     headers: Callable[[Endpoint], Headers]
     body: Callable[[str], bytes]
     """From the pool's name."""
     pools: Sequence[str]
     attempts: int
+    """Requests that may be sent for this one, the first included."""
     wait_for_first: bool
-    """Read a stream's first piece before the answer is committed, so that an error event can still fail over."""
+    """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
+    work: float = 1.0
+    """Expected seconds of service, for fairness in the queue."""
+    priority: int = 0
+    key: str | None = None
 
 
 @dataclass(slots=True)
@@ -43,114 +73,195 @@ class Opened:
     lease: Lease
     response: Response
     first: bytes | None
-    """The first piece of a stream's body; None where it has not been read."""
+    """What has been read of the body; None where nothing has."""
     streams: bool
 
 
 class Attempts:
-    """The attempt loop of one request. `count` and `last_lease` stay readable when `open` raises or is cancelled."""
+    """The attempt loop of one request. Its public fields stay readable when `open` raises or is cancelled."""
 
-    __slots__ = ("_on_retry", "_pools", "count", "endpoint", "pool")
+    __slots__ = (
+        "_call",
+        "_moved",
+        "_on_retry",
+        "_pools",
+        "_spent",
+        "_task",
+        "_tried",
+        "count",
+        "endpoint",
+        "pool",
+        "sent_at",
+        "waited",
+    )
 
     def __init__(self, pools: Pools, on_retry: Callable[[str, str], None]) -> None:
         self._pools = pools
         self._on_retry = on_retry
         """Called with the pool and the error class of each attempt that is followed by another."""
+        self._call: Call
+        self._task: asyncio.Task[Any] | None = None
+        self._moved = False
+        self._tried: set[str] = set()
+        self._spent: Counter[str] = Counter()
+        """Requests sent, by pool."""
         self.count = 0
+        """Requests sent to back ends; a connection that failed sent nothing."""
         self.endpoint: str | None = None
         self.pool: str | None = None
+        self.sent_at: float | None = None
+        """When the last attempt began."""
+        self.waited = 0.0
+        """Seconds spent waiting for a place."""
 
     async def open(self, call: Call) -> Opened:
-        """Returns the first answer worth relaying.
+        """Returns the first answer worth relaying. Call once.
 
-        Raises the last attempt's error, or NothingAvailable when no endpoint could be tried.
+        Raises the last attempt's error, or NothingAvailable or TooManyRequests when there is no place to be had.
         """
-        tried: set[str] = set()
-        lease = self._lease(call, tried)
-        if lease is None:
-            raise NothingAvailable(
-                f"no endpoint of {', '.join(call.pools)} can take this request now", retry_after=RETRY_AFTER_SECONDS
-            )
+        self._call, self._task = call, asyncio.current_task()
+        order = tuple(call.pools)
+        lease = self._pools.admission.take(order) or await self._wait(order, urgent=False)
+        if (pool := self._pools.find(lease.pool)) is not None:
+            pool.budget.deposit(lease.since)
         while True:
-            tried.add(lease.endpoint.url)
-            self.count += 1
-            self.endpoint, self.pool = lease.endpoint.url, lease.pool
-            error: Exception | None = None
-            opened: Opened | None = None
-            try:
-                opened = await _attempt(lease, call)
-            except (ConnectFailed, ConnectionLost, BadUpstreamResponse) as failed:
-                lease.release(Result.BACKEND_ERROR)
-                error = failed
-            except UpstreamTimeout as failed:
-                lease.release(Result.TIMEOUT)
-                error = failed
-            except BaseException:
-                # Cancelled: the client left, which says nothing about the endpoint.
-                lease.release(Result.CLIENT_CLOSED)
-                raise
-            reason = _retry_class(error, opened)
-            if reason and self.count < call.attempts and (following := self._lease(call, tried)):
-                if opened:
-                    opened.response.close()
-                    lease.release(Result.BACKEND_ERROR)
-                self._on_retry(lease.pool, reason)
+            opened, error = await self._try(lease)
+            reason = class_of_answer(opened.response.status, opened.first) if opened else class_of(error)
+            if reason in FREE:
+                self.count -= 1
+            else:
+                self._spent[lease.pool] += 1
+            following = await self._follow(reason, lease, opened) if reason else None
+            if following is not None:
                 lease = following
-                continue
-            if error:
+            elif error is not None:
                 raise error
-            assert opened
-            return opened
+            elif opened is not None:
+                return opened
 
-    def _lease(self, call: Call, tried: set[str]) -> Lease | None:
-        for pool in call.pools:
-            if lease := self._pools.lease(pool, tried):
-                return lease
-        return None
+    async def _try(self, lease: Lease) -> tuple[Opened, None] | tuple[None, GatewayError]:
+        """One attempt. A failed one has released its lease."""
+        self.count += 1
+        self._tried.add(lease.endpoint.url)
+        self.endpoint, self.pool = lease.endpoint.url, lease.pool
+        self.sent_at = self._pools.clock()
+        lease.move = self._move
+        try:
+            opened = await _attempt(lease, self._call, self._pools.clock)
+            lease.move = None
+            return opened, None
+        except NothingAvailable as full:
+            lease.release(Result.REJECTED)
+            return None, full
+        except UpstreamTimeout as late:
+            lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
+            return None, late
+        except UpstreamError as failed:
+            lease.release(Result.BACKEND_ERROR)
+            return None, failed
+        except asyncio.CancelledError:
+            # The client left, or the endpoint was found dead. Neither says anything new about it.
+            lease.release(Result.CLIENT_CLOSED)
+            moved, self._moved = self._moved, False
+            if moved and self._task is not None and not self._task.uncancel():
+                return None, Moved("the back end was found dead while the request waited for its first byte")
+            raise
+        except BaseException:
+            lease.release(Result.CLIENT_CLOSED)
+            raise
+
+    async def _follow(self, reason: str, lease: Lease, opened: Opened | None) -> Lease | None:
+        """A place for the next attempt, or None where there is to be none. Ends the one before."""
+        call, admission, now = self._call, self._pools.admission, self._pools.clock()
+        if reason not in FREE and self.count >= call.attempts:
+            return None
+        pool = self._pools.find(lease.pool)
+        budget = pool.budget if pool is not None and reason not in WITHOUT_BUDGET else None
+        if budget is not None and not budget.has(now):
+            return None
+        order = tuple(sorted(call.pools, key=lambda name: self._spent[name] >= SAME_POOL))
+        following = admission.take(order, self._tried)
+        if following is None and not admission.worth_waiting(order, self._tried):
+            following = admission.try_shut(order, self._tried)
+            if following is None:
+                return None
+        if budget is not None:
+            budget.withdraw(now)
+        if opened is not None:
+            opened.response.close()
+            lease.release(Result.BACKEND_ERROR)
+        self._on_retry(lease.pool, reason)
+        return following or await self._wait(order, urgent=True)
+
+    async def _wait(self, order: tuple[str, ...], *, urgent: bool) -> Lease:
+        call, began = self._call, self._pools.clock()
+        exclude = self._tried if urgent else NOBODY
+        try:
+            return await self._pools.admission.wait(
+                order, call.work, call.priority, call.key, exclude=exclude, urgent=urgent
+            )
+        finally:
+            self.waited += self._pools.clock() - began
+
+    def _move(self) -> None:
+        """The endpoint was found dead: gives it up, as long as that is allowed and there is another."""
+        if self._moved or self._task is None or self.count >= self._call.attempts:
+            return
+        if self._pools.admission.worth_waiting(tuple(self._call.pools), self._tried):
+            self._moved = True
+            self._task.cancel()
 
 
-async def _attempt(lease: Lease, call: Call) -> Opened:
+async def _attempt(lease: Lease, call: Call, clock: Callable[[], float]) -> Opened:
     endpoint = lease.endpoint
     response = await endpoint.connector.send(
-        call.method,
-        endpoint.prefix + call.target,
-        call.headers(endpoint),
-        call.body(lease.pool),
-        endpoint.timeouts,
+        call.method, call.target, call.headers(endpoint), call.body(lease.pool), endpoint.timeouts
     )
+    status = response.status
+    if status in (429, 503):
+        _heed_refusal(endpoint, status, response.headers, clock())
+    lease.refused = status >= 500
     streams = is_event_stream(response.headers)
-    first: bytes | None = None
-    if streams and call.wait_for_first and response.status == 200:
-        try:
-            first = await response.read()
-        except BaseException:
-            response.close()
-            raise
+    if status in RETRY_STATUSES or (streams and not call.wait_for_first):
+        return Opened(lease, response, None, streams)
+    try:
+        first = await response.read()
+        if not lease.refused:
+            lease.first_byte(clock())
+        first = await (_first_event(response, first) if streams else _gather(response, first))
+    except BaseException:
+        response.close()
+        raise
+    if streams and status == 200 and (code := error_code(first)) is not None:
+        lease.refused = True
+        lease.client_fault = 400 <= code < 500
     return Opened(lease, response, first, streams)
 
 
-def is_event_stream(headers: Headers) -> bool:
-    return any(name == b"content-type" and value.startswith(b"text/event-stream") for name, value in headers)
+async def _first_event(response: Response, first: bytes) -> bytes:
+    """Reads on until an event is whole, so that comments and cuts in the middle cannot hide an error."""
+    while first and len(first) < FIRST_EVENT_BYTES and not first_event_ended(first):
+        piece = await response.read()
+        if not piece:
+            break
+        first += piece
+    return first
 
 
-def starts_with_error(first: bytes) -> bool:
-    """Whether a stream's first event is an error object. The space after `data:` is optional in SSE."""
-    event = first[:64].removeprefix(b"data:").lstrip()
-    return event.startswith((b'{"error"', b'{"object":"error"', b'{"type":"error"'))
+async def _gather(response: Response, first: bytes) -> bytes:
+    """The whole of a small answer, so that one that breaks off in the middle can still be asked for elsewhere."""
+    pieces, size = [first], len(first)
+    while first and not response.ended and size <= GATHER_BYTES:
+        first = await response.read()
+        pieces.append(first)
+        size += len(first)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _retry_class(error: Exception | None, opened: Opened | None) -> str | None:
-    """The class of a failure that another endpoint may not have, or None for an answer to relay."""
-    if isinstance(error, ConnectFailed):
-        return "connect"
-    if isinstance(error, ConnectionLost | BadUpstreamResponse):
-        return "lost"
-    if isinstance(error, UpstreamTimeout):
-        # The engine may still be at work on it; only a connection that never was is safe to repeat.
-        return "connect" if error.phase == "connect" else None
-    assert opened
-    if opened.response.status in RETRY_STATUSES:
-        return f"status_{opened.response.status}"
-    if opened.first is not None and starts_with_error(opened.first):
-        return "error_event"
-    return None
+def _heed_refusal(endpoint: Endpoint, status: int, headers: Headers, now: float) -> None:
+    """Lets an endpoint rest that says how long; one that refuses while it works for others rests a moment."""
+    seconds = rest_seconds(headers)
+    if seconds is None and status == 503 and endpoint.working(now):
+        seconds = REFUSAL_REST
+    if seconds:
+        endpoint.rest(seconds)

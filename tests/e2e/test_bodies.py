@@ -237,8 +237,9 @@ async def test_gateway_errors_raise_the_sdks_own_classes(
 
 async def test_nothing_available_says_when_to_come_back() -> None:
     """ERROR-02: 503 with Retry-After in whole seconds and a real type."""
-    async with gateway(one_pool("http://127.0.0.1:1")) as running:
-        next(iter(running.core.pools)).endpoints[0].probed_up = False
+    policy = one_pool("http://127.0.0.1:1").replace("health: {interval: off}", "health: {interval: 50ms}")
+    async with gateway(policy) as running:
+        await running.until(lambda: running.core.pools.load("plain").up == 0)
         got = await ask(running.url, chat())
 
         assert got.status == 503

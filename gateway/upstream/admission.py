@@ -1,0 +1,314 @@
+"""The door to the pools: a place at once where there is one, else a bounded wait in fair order (see `fair.py`).
+
+A request with room costs no task and no future. Otherwise it stands in the queue once, counted at the first of its
+pools whose queue has room, and gets the first place that any of its pools can give. It leaves with a lease, or with
+
+    503  `queue_wait` is over, or the queue is full, or none of its pools has an endpoint worth waiting for
+    429  the queue is full, and its key is the one that fills it: with several keys waiting, a newcomer takes the place
+         of the newest request of the key (of the lowest priority) that has most there
+
+each with a `Retry-After` from the rate at which the pool starts requests, or from when an endpoint is next tried.
+A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited.
+
+All endpoints shut by their breakers: one request goes through as a trial, so that recovery needs no timer to run out.
+Invariant: whenever a pool has room, no request that it may serve is waiting. `changed` restores it after every event
+that can make room, and a timer stands for those that only time makes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Mapping, Set
+from typing import Protocol
+
+from gateway.errors import GatewayError, NothingAvailable, TooManyRequests
+from gateway.types import Result
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.fair import FairQueue
+from gateway.upstream.lease import Lease
+from gateway.upstream.places import Places
+from gateway.upstream.pool import NOBODY, Pool
+
+
+class Waiter:
+    """One request in the queue."""
+
+    __slots__ = ("exclude", "future", "home", "key", "lease", "order", "priority", "since", "urgent", "work")
+
+    def __init__(
+        self, order: tuple[str, ...], work: float, priority: int, key: str | None, exclude: Set[str], since: float
+    ) -> None:
+        self.order = order
+        self.work = work
+        self.priority = priority
+        self.key = key
+        self.exclude = exclude
+        self.since = since
+        self.urgent = False
+        self.home: Pool | None = None
+        """The pool whose queue it counts in."""
+        self.future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self.lease: Lease | None = None
+
+
+class WaitObserver(Protocol):
+    def __call__(self, pool: str, seconds: float) -> None: ...
+
+
+def _nobody_listens(pool: str, seconds: float) -> None: ...
+
+
+class Admission:
+    """Lets requests in. `pools` is the live mapping, which reloads change in place."""
+
+    def __init__(self, pools: Mapping[str, Pool], clock: Callable[[], float]) -> None:
+        self._pools = pools
+        self._clock = clock
+        self._queue: FairQueue[Waiter] = FairQueue()
+        self._urgent: dict[Waiter, None] = {}
+        self._places = Places[Waiter]()
+        self._serving = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.on_wait: WaitObserver = _nobody_listens
+        """Called with the pool and the seconds of every wait that ended with a place."""
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue) + len(self._urgent)
+
+    async def admit(
+        self,
+        order: tuple[str, ...],
+        work: float = 1.0,
+        priority: int = 0,
+        key: str | None = None,
+        *,
+        exclude: Set[str] = NOBODY,
+        urgent: bool = False,
+    ) -> Lease:
+        """A place in one of these pools, preferably an early one, at an endpoint that is not excluded.
+
+        Raises NothingAvailable or TooManyRequests, both with `retry_after`.
+        """
+        return self.take(order, exclude) or await self.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
+
+    def take(self, order: tuple[str, ...], exclude: Set[str] = NOBODY) -> Lease | None:
+        """A place now, unless there is none or others wait for it."""
+        pools = self._pools
+        for name in order:
+            pool = pools.get(name)
+            if pool is not None and not pool.eligible and (lease := pool.lease(exclude)) is not None:
+                return lease
+        return None
+
+    async def wait(
+        self,
+        order: tuple[str, ...],
+        work: float,
+        priority: int,
+        key: str | None,
+        *,
+        exclude: Set[str] = NOBODY,
+        urgent: bool = False,
+    ) -> Lease:
+        """The slow path of `admit`: after `take` has found nothing."""
+        live = [self._pools[name] for name in order if name in self._pools]
+        if not any(pool.could_take(exclude) for pool in live):
+            return self.try_shut(order, exclude) or self._refuse(live, order)
+        waiter = Waiter(order, work, priority, key, exclude, self._clock())
+        waiter.urgent = urgent
+        self._enter(waiter, live)
+        self.freed()
+        return await self._stand(waiter)
+
+    def worth_waiting(self, order: tuple[str, ...], exclude: Set[str]) -> bool:
+        """Whether one of these pools has an endpoint that can take the request now or soon."""
+        return any(pool.could_take(exclude) for name in order if (pool := self._pools.get(name)) is not None)
+
+    def try_shut(self, order: tuple[str, ...], exclude: Set[str]) -> Lease | None:
+        """A trial at an endpoint that only its breaker keeps shut, unless one is running in these pools."""
+        now = self._clock()
+        live = [self._pools[name] for name in order if name in self._pools]
+        if any(e.breaker.trial_since is not None for pool in live for e in pool.endpoints):
+            return None
+        for pool in live:
+            if (endpoint := pool.trial(now, exclude)) is not None:
+                return Lease(pool, endpoint, now)
+        return None
+
+    def freed(self) -> None:
+        """A place may be free: gives it to those who wait."""
+        if not self.waiting or self._serving:
+            return
+        self._serving = True
+        try:
+            self._serve()
+        finally:
+            self._serving = False
+        self._arm()
+
+    def changed(self) -> None:
+        """Endpoints came, went, or may be used no longer: serves whom it can, sends away whom nobody is left for."""
+        if not self.waiting or self._serving:
+            return
+        self.freed()
+        promising = {pool.name for pool in self._pools.values() if pool.promising()}
+        for waiter in [*self._urgent, *self._queue]:
+            if not any(name in promising for name in waiter.order):
+                self._fail(waiter, "down", NothingAvailable(_down(waiter.order), retry_after=self._retry_after(waiter)))
+
+    def recount(self) -> None:
+        """After a reload: how many of those who wait each pool may serve."""
+        for pool in self._pools.values():
+            pool.eligible = 0
+        for waiter in [*self._urgent, *self._queue]:
+            for name in waiter.order:
+                if name in self._pools:
+                    self._pools[name].eligible += 1
+
+    def _serve(self) -> None:
+        now = self._clock()
+        for waiter in list(self._urgent):
+            if waiter.future.done():
+                self._leave(waiter)
+                continue
+            for name in waiter.order:
+                pool = self._pools.get(name)
+                if pool is not None and (endpoint := pool.pick(now, waiter.exclude)) is not None:
+                    self._grant(waiter, pool, endpoint, now)
+                    break
+        while len(self._queue):
+            free: dict[str, Endpoint] = {}
+            for pool in self._pools.values():
+                if pool.eligible and (endpoint := pool.pick(now)) is not None:
+                    free[pool.name] = endpoint
+            first = self._queue.first(free) if free else None
+            if first is None:
+                return
+            if first.future.done():
+                # Its client has left, though its task has not run since.
+                self._leave(first)
+                continue
+            name = next(name for name in first.order if name in free)
+            self._grant(first, self._pools[name], free[name], now)
+
+    def _grant(self, waiter: Waiter, pool: Pool, endpoint: Endpoint, now: float) -> None:
+        if not waiter.urgent:
+            self._queue.serve(waiter)
+        self._leave(waiter, served=True)
+        waiter.lease = Lease(pool, endpoint, now)
+        waiter.future.set_result(waiter.lease)
+        self.on_wait(pool.name, now - waiter.since)
+
+    def _fail(self, waiter: Waiter, cause: str, error: GatewayError) -> None:
+        if waiter.home is not None:
+            waiter.home.rejected[cause] += 1
+        self._leave(waiter)
+        if not waiter.future.done():
+            waiter.future.set_exception(error)
+
+    def _retry_after(self, waiter: Waiter) -> int:
+        live = [self._pools[name] for name in waiter.order if name in self._pools]
+        return min((pool.retry_after() for pool in live), default=1)
+
+    def _refuse(self, live: list[Pool], order: tuple[str, ...]) -> Lease:
+        for pool in live[:1]:
+            pool.rejected["down"] += 1
+        raise NothingAvailable(_down(order), retry_after=min((pool.retry_after() for pool in live), default=1))
+
+    def _enter(self, waiter: Waiter, live: list[Pool]) -> None:
+        """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place."""
+        waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0]
+        if not waiting:
+            live[0].rejected["queue_full"] += 1
+            raise NothingAvailable("all places are taken, and nothing waits here", retry_after=live[0].retry_after())
+        home = next((p for p in waiting if not (limit := p.policy.limits.queue) or p.waiting < limit), None)
+        if home is None and not waiter.urgent:
+            home = waiting[0]
+            displaced = self._places.displaced_by(waiter, home.name)
+            if displaced is None or displaced is waiter:
+                cause = "queue_full" if displaced is None else "displaced"
+                home.rejected[cause] += 1
+                raise _full(home, several=displaced is not None)
+            self._fail(displaced, "displaced", _full(home, several=True))
+        waiter.home = home = home or waiting[0]
+        home.waiting += 1
+        home.queued += 1
+        for pool in live:
+            pool.eligible += 1
+        if waiter.urgent:
+            self._urgent[waiter] = None
+        else:
+            self._queue.add(waiter)
+            self._places.add(waiter, home.name)
+
+    def _leave(self, waiter: Waiter, *, served: bool = False) -> None:
+        """Takes the waiter out of every count. Idempotent."""
+        home, waiter.home = waiter.home, None
+        if home is None:
+            return
+        home.waiting -= 1
+        home.waited_seconds += self._clock() - waiter.since
+        for name in waiter.order:
+            if (pool := self._pools.get(name)) is not None and pool.eligible:
+                pool.eligible -= 1
+        if waiter.urgent:
+            del self._urgent[waiter]
+            return
+        self._places.remove(waiter, home.name)
+        if not served:
+            self._queue.remove(waiter)
+
+    async def _stand(self, waiter: Waiter) -> Lease:
+        home = waiter.home
+        timer = None
+        if home is not None:
+            seconds = home.policy.limits.queue_wait
+            timer = asyncio.get_running_loop().call_later(seconds, self._expire, waiter, seconds)
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            # The place may have come in the same moment in which the client left.
+            if waiter.lease is not None:
+                waiter.lease.release(Result.CLIENT_CLOSED)
+            elif not waiter.future.cancelled():
+                waiter.future.exception()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+            self._leave(waiter)
+
+    def _expire(self, waiter: Waiter, seconds: float) -> None:
+        if not waiter.future.done():
+            text = f"no place became free within {seconds:g} seconds (limits.queue_wait)"
+            self._fail(waiter, "queue_wait", NothingAvailable(text, retry_after=self._retry_after(waiter)))
+
+    def _arm(self) -> None:
+        """Looks again when the next endpoint may take requests by the clock alone."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self.waiting:
+            return
+        now = self._clock()
+        pools = [pool for pool in self._pools.values() if pool.eligible and pool.ready < len(pool.endpoints)]
+        at = min((pool.opens_at(now) for pool in pools), default=math.inf)
+        if math.isfinite(at):
+            self._timer = asyncio.get_running_loop().call_later(max(at - now, 0.001), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.changed()
+
+
+def _down(order: tuple[str, ...]) -> str:
+    return f"no endpoint of {', '.join(order)} can take this request now"
+
+
+def _full(home: Pool, *, several: bool) -> GatewayError:
+    after = home.retry_after()
+    if several:
+        return TooManyRequests("too many requests of this key are waiting (limits.queue)", retry_after=after)
+    return NothingAvailable(f"the queue of {home.name} is full (limits.queue)", retry_after=after)

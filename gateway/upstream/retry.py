@@ -1,0 +1,138 @@
+"""Which failures another endpoint may not have, and how many of them may be tried again.
+
+    class         what happened                                         again?
+    connect       no connection: nothing was sent                       yes, costs neither an attempt nor the budget
+    connections   the endpoint's own connection limit: nothing sent     likewise
+    lost          cut, reset or not HTTP, before the answer was due     yes
+    status_502/3  the back end says that it cannot now (vLLM refuses
+                  admission with 503)                                   yes
+    error_event   a 200 stream whose first event is an error            yes, unless its code is a 4xx
+    moved         the endpoint was found dead while the request waited  yes, without the budget: the dead do no work
+    timeout       no first byte in time                                 no: the engine may be at work on it
+    4xx           the request is at fault                               no, and never counted against the endpoint
+
+Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
+connection is closed before the second request goes out, upon which vLLM aborts the first. After the first content
+byte nothing is ever repeated, because the client would read the beginning twice.
+
+`retry.attempts` bounds the requests that one client request sends; the budget bounds them over all: in an outage every
+request fails, and without a budget the back ends that still live would get a multiple of the load (after tower's
+`retry/budget`).
+"""
+
+from __future__ import annotations
+
+import re
+from email.utils import parsedate_to_datetime
+
+from gateway.errors import BadUpstreamResponse, ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
+from gateway.upstream.client import Headers
+from gateway.upstream.window import Window
+
+RETRY_STATUSES = frozenset({502, 503})
+BUDGET_SECONDS = 10.0
+BUDGET_FLOOR = 10
+"""Retries per window that are always there, so that a quiet pool can fail over at all."""
+LONGEST_REST = 60.0
+"""Seconds; a back end that asks for more with `Retry-After` is asked again after this."""
+FREE = frozenset({"connect", "connections"})
+"""Classes in which nothing was sent."""
+WITHOUT_BUDGET = FREE | {"moved"}
+
+_CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
+_ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"error")')
+
+
+class Moved(ConnectionLost):
+    """The endpoint was found dead before the first byte, and there is another."""
+
+
+class RetryBudget:
+    """Retries of one pool as a share of its recent requests."""
+
+    __slots__ = ("_window", "share")
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self._window = Window(BUDGET_SECONDS)
+
+    def deposit(self, now: float) -> None:
+        """A request was sent that is not a retry."""
+        self._window.add(now)
+
+    def has(self, now: float) -> bool:
+        window = self._window
+        window.advance(now)
+        return self.share > 0 and window.marked < window.total * self.share + BUDGET_FLOOR
+
+    def rate(self, now: float) -> float:
+        """Requests per second of late."""
+        self._window.advance(now)
+        return self._window.total / BUDGET_SECONDS
+
+    def withdraw(self, now: float) -> bool:
+        """Takes one retry; False where the budget is used up."""
+        if not self.has(now):
+            return False
+        self._window.add(now, count=0, marked=1)
+        return True
+
+
+def class_of(error: Exception | None) -> str | None:
+    """The class of a failed attempt that another endpoint may not have; None for one that is not repeated."""
+    if isinstance(error, ConnectFailed):
+        return "connect"
+    if isinstance(error, NothingAvailable):
+        return "connections"
+    if isinstance(error, Moved):
+        return "moved"
+    if isinstance(error, ConnectionLost | BadUpstreamResponse):
+        return "lost"
+    if isinstance(error, UpstreamTimeout) and error.phase == "connect":
+        return "connect"
+    return None
+
+
+def class_of_answer(status: int, first: bytes | None) -> str | None:
+    """The class of an answer that is better got elsewhere; None for one to relay. `first`: a stream's first event."""
+    if status in RETRY_STATUSES:
+        return f"status_{status}"
+    if first is None or status != 200:
+        return None
+    if not first:
+        return "lost"
+    code = error_code(first)
+    return None if code is None or 400 <= code < 500 else "error_event"
+
+
+def error_code(first: bytes) -> int | None:
+    """The HTTP status that a stream's first event names if it is an error object (0 where it names none); else None.
+
+    vLLM's error objects carry the status as `code`; older ones at the top level.
+    """
+    for line in re.split(rb"[\r\n]+", first[:65536]):
+        data = line.removeprefix(b"data:").lstrip() if line.startswith(b"data:") else b""
+        if data:
+            if _ERROR.match(data) is None:
+                return None
+            found = _CODE.search(data)
+            return int(found[1]) if found else 0
+    return None
+
+
+def first_event_ended(buffer: bytes) -> bool:
+    """Whether a stream's beginning holds a whole line of data; comments, empty lines and other fields are none."""
+    return re.search(rb"(?:^|[\r\n])data:[^\r\n]*[\r\n]", buffer) is not None
+
+
+def rest_seconds(headers: Headers) -> float | None:
+    """What `Retry-After` asks for, bounded; None without one that can be read. A date counts from the answer's own."""
+    fields = dict(headers)
+    text = fields.get(b"retry-after", b"").decode("latin-1").strip()
+    if text.isascii() and text.isdigit():
+        return min(float(text[:9]), LONGEST_REST)
+    try:
+        sent, until = (parsedate_to_datetime(value) for value in (fields.get(b"date", b"").decode("latin-1"), text))
+        return min(max((until - sent).total_seconds(), 0.0), LONGEST_REST)
+    except (ValueError, TypeError, OverflowError):
+        return None

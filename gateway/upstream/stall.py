@@ -1,0 +1,50 @@
+"""Finds endpoints that hang: requests run there, and nothing comes.
+
+Two limits, on time during which something ran (idle time does not count):
+    past the first byte   no piece on any stream for `breaker.stall`. Streams whose client reads too slowly do not
+                          count: their silence is ours.
+    before it             nothing at all for `timeouts.first_byte`, which a long prompt may take; for `breaker.stall`
+                          if the endpoint is on trial after a stall. Needed besides the timeout of each request, since
+                          clients leave long before that and say nothing.
+
+A health probe cannot find this: the server answers while its engine is frozen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from gateway.upstream.breaker import Gate, Trip
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.pool import Pool
+
+log = logging.getLogger("gateway.health")
+
+
+def watch_stalls(pools: Iterable[Pool], seconds: float) -> list[Endpoint]:
+    """Looks at every endpoint; `seconds` have passed since the last look. Returns those that it found hung."""
+    found = []
+    for pool in pools:
+        for endpoint in pool.endpoints:
+            if endpoint.in_flight and is_stalled(endpoint, pool.policy.breaker.stall, seconds):
+                endpoint.stalled()
+                found.append(endpoint)
+                log.warning("endpoint hangs", extra={"fields": {"endpoint": endpoint.url, "pool": pool.name}})
+    return found
+
+
+def is_stalled(endpoint: Endpoint, stall: float | None, seconds: float) -> bool:
+    """Counts one look at an endpoint that has requests in flight; True once its silence is over the limit."""
+    streams = [lease for lease in endpoint.leases if lease.answered]
+    if endpoint.moved or (streams and not any(lease.waits for lease in streams)):
+        endpoint.moved = False
+        endpoint.silent = 0.0
+        return False
+    if endpoint.breaker.gate is Gate.SHUT:
+        # Found already; what still runs there has its own limits.
+        return False
+    endpoint.silent += seconds
+    trial = endpoint.breaker.gate is Gate.PROBATION and endpoint.breaker.reason is Trip.STALL
+    limit = stall if streams or trial else endpoint.timeouts.first_byte
+    return limit is not None and endpoint.silent >= limit
