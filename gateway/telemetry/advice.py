@@ -1,0 +1,173 @@
+"""What an operator should do about a pool's drafting, as data: a code, how urgent, plain words, the figures.
+
+The rules are those of the G4 guide (RTX PRO 6000 Blackwell, quarter slice, Gemma 4 E4B, k = 1 and 2):
+
+    overall acceptance under 25 % for long               the drafter drifts: re-calibrate or co-fine-tune it
+    under 20 % from an engine's start on                 a target fine-tuned without its drafter
+    position 0 healthy, a later position under 15 %      run as many drafts as there are positions before it
+    net gain under 10 %                                  say what that costs
+    net gain below zero                                  run without, or send the traffic to the plain pool
+
+"Run more" is said only where it should pay: the next position's rate, extrapolated by the last decay, must lengthen
+the step's yield by more than the profile says that the step itself grows, and no measurement at that k may say
+otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gateway.telemetry.mtp import HEALTHY_FIRST, MIN_DRAFTS, TUNED_ALERT, MtpState, Thresholds, weak_position
+from gateway.telemetry.spec_decode import Acceptance
+from gateway.telemetry.tpot import Comparison
+
+MAX_ADVISED = 8
+WORTH = 1.03
+"""Predicted gain of one more draft from which it is advised: a restart must be worth it."""
+
+
+class Severity(StrEnum):
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+
+class Code(StrEnum):
+    """The values are public."""
+
+    TOO_FEW = "too_few_samples"
+    DRIFT = "drift"
+    NOT_TUNED = "drafter_not_tuned"
+    FEWER = "run_fewer"
+    MORE = "run_more"
+    LOW_GAIN = "low_gain"
+    HARMFUL = "harmful"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    code: Code
+    severity: Severity
+    message: str
+    figures: Mapping[str, float] = field(default_factory=dict)
+    tokens: int | None = None
+    """The k to run; 0 is without drafting; None where k is not the matter."""
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "code": self.code.value,
+            "severity": self.severity.value,
+            "message": self.message,
+            "figures": {name: round(value, 4) for name, value in self.figures.items()},
+            "tokens": self.tokens,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What is known of one pool and model."""
+
+    state: MtpState
+    was_healthy: bool
+    k: int
+    """Drafted tokens per step; 0 where unknown."""
+    recent: Acceptance | None
+    """The stretch that the state was judged on."""
+    gain: Comparison | None = None
+    """Against the plain pool."""
+    over_fewer: Comparison | None = None
+    """k against k - 1 of the same pool, where both have run; `gain` is what the deeper one saves."""
+    over_more: Comparison | None = None
+    """k + 1 against k, likewise."""
+    step_growth: float | None = None
+    """Step time at k + 1 over step time at k at the present load, by the profile or a learned curve."""
+
+
+def advise(evidence: Evidence, limits: Thresholds) -> tuple[Advice, ...]:
+    """All advice that applies, most urgent first."""
+    rows = [_acceptance(evidence, limits), _gain(evidence, limits), _depth(evidence, limits)]
+    order = list(Severity)
+    return tuple(sorted((row for row in rows if row), key=lambda row: -order.index(row.severity)))
+
+
+def _acceptance(evidence: Evidence, limits: Thresholds) -> Advice | None:
+    found, state = evidence.recent, evidence.state
+    if found is None or found.drafts < MIN_DRAFTS:
+        seen = found.drafts if found else 0.0
+        text = f"{seen:.0f} drafts in the last {limits.window:.0f} s, {MIN_DRAFTS:.0f} are needed to judge"
+        return Advice(Code.TOO_FEW, Severity.INFO, text, {"drafts": seen})
+    low = found.rate < limits.acceptance_alert
+    if state not in (MtpState.DRIFTING, MtpState.HARMFUL) or not low:
+        return None
+    figures = {"acceptance_rate": found.rate, "alert": limits.acceptance_alert}
+    if found.rate < TUNED_ALERT and not evidence.was_healthy:
+        text = (
+            f"{found.rate:.0%} of the drafted tokens are accepted, and it was no more since this engine is watched: "
+            "the drafter does not fit its target. If the target was fine-tuned, tune the drafter with it, or run without"
+        )
+        return Advice(Code.NOT_TUNED, Severity.CRITICAL, text, figures)
+    text = (
+        f"{found.rate:.0%} of the drafted tokens are accepted, under {limits.acceptance_alert:.0%} for long: "
+        "re-calibrate the drafter, or co-fine-tune it with its target"
+    )
+    return Advice(Code.DRIFT, Severity.WARNING, text, figures)
+
+
+def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
+    gain = evidence.gain
+    if gain is None or gain.gain >= limits.gain_target:
+        return None
+    figures = {"gain": gain.gain, "saved_ms_per_token": gain.saved_ms, "target": limits.gain_target}
+    where = "at equal load and length" + ("" if gain.source == "requests" else ", by the engines' own counters")
+    if gain.gain < 0:
+        text = f"drafting costs {-gain.saved_ms:.2f} ms per token ({-gain.gain:.1%}) against the plain pool {where}"
+        if evidence.state is MtpState.HARMFUL:
+            return Advice(Code.HARMFUL, Severity.CRITICAL, text + ": run without it", figures, 0)
+        return Advice(Code.LOW_GAIN, Severity.WARNING, text, figures)
+    short = 1000.0 * gain.plain_seconds * (limits.gain_target - gain.gain)
+    text = (
+        f"drafting saves {gain.saved_ms:.2f} ms per token ({gain.gain:.1%}) against the plain pool {where}; short of "
+        f"the target of {limits.gain_target:.0%} that costs {short:.2f} ms per token"
+    )
+    return Advice(Code.LOW_GAIN, Severity.INFO, text, figures | {"short_ms_per_token": short})
+
+
+def _depth(evidence: Evidence, limits: Thresholds) -> Advice | None:
+    found, k = evidence.recent, evidence.k
+    if found is None or found.drafts < MIN_DRAFTS or evidence.state in (MtpState.HARMFUL, MtpState.DRIFTING):
+        return None
+    if evidence.state is MtpState.WEAK_TAIL and (weak := weak_position(found, limits.tail_alert)):
+        first, rate = found.positions[0], found.positions[weak]
+        text = (
+            f"position 0 is accepted in {first:.0%} of the steps, position {weak} in {rate:.0%}, "
+            f"under {limits.tail_alert:.0%}: run k={weak}"
+        )
+        return Advice(Code.FEWER, Severity.WARNING, text, {"position_0": first, f"position_{weak}": rate}, weak)
+    deeper = evidence.over_fewer
+    if deeper is not None and k > 1 and deeper.gain + 2.0 * deeper.error < 0.0:
+        text = f"k={k} was measured {-deeper.gain:.1%} slower per token than k={k - 1} at equal load: run k={k - 1}"
+        return Advice(Code.FEWER, Severity.WARNING, text, {"gain_over_fewer": deeper.gain}, k - 1)
+    return _more(evidence, limits, found) if evidence.state is MtpState.HEALTHY else None
+
+
+def _more(evidence: Evidence, limits: Thresholds, found: Acceptance) -> Advice | None:
+    k, growth = evidence.k, evidence.step_growth
+    if growth is None or not 0 < k < MAX_ADVISED or len(found.positions) != k:
+        return None
+    if found.positions[0] < HEALTHY_FIRST or (evidence.gain is not None and evidence.gain.gain <= 0):
+        return None
+    if evidence.over_more is not None and evidence.over_more.gain <= 0:
+        return None
+    last = found.positions[-1]
+    # The first position's rate is its own decay: a token is accepted only behind an accepted one.
+    following = last * (found.decay[-1] if found.decay else last)
+    worth = (1.0 + following / found.mean_length) / growth
+    if following < limits.tail_alert or worth < WORTH:
+        return None
+    text = (
+        f"position {k - 1} is still accepted in {last:.0%} of the steps and one more draft should be in "
+        f"{following:.0%}; by the speed profile that is {worth - 1:.1%} faster: try k={k + 1}"
+    )
+    return Advice(Code.MORE, Severity.INFO, text, {"expected_rate": following, "expected_gain": worth - 1.0}, k + 1)

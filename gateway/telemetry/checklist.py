@@ -1,0 +1,283 @@
+"""The MTP checklist: per pool and model, acceptance, gain over the plain pool, health, advice.
+
+It listens to a `TelemetryView` and to the gateway's own requests, keeps windows of counts, and judges each pool when
+its counters move and whenever it is asked. Nothing here does I/O.
+
+Time per token is compared on the gateway's own requests where there are enough in both pools; else on the engines'
+histograms, whose load is the batch at the scrape and whose length is the mean of what finished since the last one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gateway.telemetry.advice import Advice, Evidence, advise
+from gateway.telemetry.counters import Window, seconds_per_token
+from gateway.telemetry.mtp import MIN_DRAFTS, MtpHealth, MtpState, Thresholds
+from gateway.telemetry.rates import RATE_SECONDS, Rates, rates_of
+from gateway.telemetry.source import BreakEven, MtpPolicy, PoolLike
+from gateway.telemetry.spec_decode import Acceptance, SpecSample, acceptance
+from gateway.telemetry.tpot import Comparison, TpotTable, compare
+from gateway.telemetry.view import Counted, TelemetryView
+from gateway.types import PoolKind, Task
+
+log = logging.getLogger("gateway.mtp")
+
+Key = tuple[str, str]
+"""Pool and model, by the policy's names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MtpReport:
+    """One pool and model, for operators' pages, `gateway advise` and metrics."""
+
+    pool: str
+    model: str
+    state: MtpState
+    seconds_in_state: float
+    tokens: int
+    """Drafted tokens per step, k; 0 where unknown."""
+    acceptance: Acceptance | None
+    """Over the policy's window."""
+    recent: Acceptance | None
+    """Over the stretch that the state was judged on."""
+    gain: Comparison | None
+    by_task: dict[Task, Acceptance]
+    advice: tuple[Advice, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "pool": self.pool,
+            "model": self.model,
+            "state": self.state.value,
+            "seconds_in_state": round(self.seconds_in_state, 1),
+            "tokens": self.tokens,
+            "acceptance": self.acceptance.as_dict() if self.acceptance else None,
+            "recent": self.recent.as_dict() if self.recent else None,
+            "gain": self.gain.as_dict() if self.gain else None,
+            "by_task": {task.value: found.as_dict() for task, found in self.by_task.items()},
+            "advice": [row.as_dict() for row in self.advice],
+        }
+
+
+class _Entry:
+    """What is kept of one pool and model."""
+
+    def __init__(self, window: float, k: int) -> None:
+        self.k = k
+        self.window = Window(window)
+        self.rates = Window(RATE_SECONDS, 30)
+        self.tasks: dict[Task, Window] = {}
+        self.health = MtpHealth()
+        self.began: float | None = None
+        self.judged: float | None = None
+
+    def forget(self) -> None:
+        """Another engine runs: its acceptance is not the old one's."""
+        self.window.clear()
+        self.tasks.clear()
+        self.health.restarted()
+
+
+class MtpChecklist:
+    """See the module's head. One for each process; used from its event loop only."""
+
+    def __init__(
+        self,
+        view: TelemetryView,
+        policy: Callable[[], MtpPolicy],
+        clock: Callable[[], float],
+        break_even: BreakEven = lambda pool, running, k: None,
+    ) -> None:
+        """`policy` is the live policy's `mtp` section; `break_even` answers from profiles or learned curves."""
+        self._view = view
+        self._policy = policy
+        self._clock = clock
+        self._break_even = break_even
+        self._entries: dict[Key, _Entry] = {}
+        self._requests: dict[tuple[str, str, int], TpotTable] = {}
+        self._engines: dict[tuple[str, str, int], TpotTable] = {}
+        view.listen(self.take)
+
+    # Learning
+
+    def take(self, counted: Counted) -> None:
+        """A difference of counters, from the view."""
+        key = counted.pool, counted.model
+        entry = self._entry(key)
+        delta, counts = counted.delta, counted.delta.counts
+        # One engine of several that restarts is outvoted by the others' counts; the only one is all there is.
+        if (delta.reset and counted.alone) or counted.k != entry.k:
+            entry.forget()
+            entry.k = counted.k
+        if entry.began is None:
+            entry.began = counted.at - delta.seconds
+        load = {} if not counted.running else {"load_sum": counted.running, "load_count": 1.0}
+        if counts or load:
+            entry.window.add(counted.at, {**counts, **load})
+            entry.rates.add(counted.at, counts)
+        requests = counts.get("generated_count", counts.get("tpot_count", 0.0))
+        if requests and (seconds := seconds_per_token(counts)):
+            tokens = counts.get("generated_sum", 2.0 * requests) / requests
+            running = max(counted.running or 0.0, 1.0)
+            self._table(self._engines, key, entry.k).observe(counted.at, tokens, running, seconds, requests)
+        if counted.kind is PoolKind.MTP or entry.k:
+            self._judge(key, entry, counted.at, every=entry.window.span / 120.0)
+
+    def observe_tpot(self, pool: str, model: str, tokens: int, running: float, seconds_per_token: float) -> None:
+        """One streamed answer: output tokens, requests beside it on its engine, seconds per token after the first."""
+        key = pool, model
+        k = self._entry(key).k
+        self._table(self._requests, key, k).observe(self._clock(), tokens, running, seconds_per_token)
+
+    def observe_request(self, pool: str, model: str, task: Task, sample: SpecSample) -> None:
+        """One answer's own drafting counts, where its back end sends them."""
+        entry = self._entry((pool, model))
+        window = entry.tasks.get(task)
+        if window is None:
+            window = entry.tasks[task] = Window(entry.window.span)
+        window.add(self._clock(), sample.counts())
+
+    # Reading
+
+    def acceptance(self, pool: str, model: str, task: Task | None = None) -> Acceptance | None:
+        """Over the policy's window, of all traffic or of one task; None where too little was drafted to say."""
+        entry = self._entries.get((pool, model))
+        window = entry.tasks.get(task) if entry and task is not None else entry.window if entry else None
+        found = acceptance(window.total(self._clock())) if window else None
+        return found if found and found.drafts >= MIN_DRAFTS else None
+
+    def state(self, pool: str, model: str) -> MtpState:
+        """As of now, or of a moment ago: cheap enough for every request."""
+        entry = self._entries.get((pool, model))
+        if entry is None:
+            return MtpState.UNKNOWN
+        self._judge((pool, model), entry, self._clock(), every=entry.window.span / 120.0)
+        return entry.health.state
+
+    def rates(self, pool: str, model: str) -> Rates | None:
+        """What the pool's engines did in about the last minute; None before the first difference."""
+        entry = self._entries.get((pool, model))
+        if entry is None or entry.began is None:
+            return None
+        now = self._clock()
+        return rates_of(entry.rates.total(now), min(RATE_SECONDS, now - entry.began))
+
+    def reports(self) -> list[MtpReport]:
+        """Every pool that drafts, by policy or by its counters, with each model that it serves."""
+        rows = []
+        for pool in self._view.pools():
+            for model in self._view.models_of(pool):
+                entry = self._entries.get((pool.name, model))
+                if pool.kind is PoolKind.MTP or (entry and entry.k):
+                    rows.append(self._report(pool, model))
+        return rows
+
+    def _report(self, pool: PoolLike, model: str) -> MtpReport:
+        key, now = (pool.name, model), self._clock()
+        entry = self._entry(key)
+        self._judge(key, entry, now)
+        limits = Thresholds.of(self._policy())
+        recent = _recent(entry, limits, now)
+        gain = self._gain(key, entry.k, now)
+        evidence = Evidence(
+            state=entry.health.state,
+            was_healthy=entry.health.was_healthy,
+            k=entry.k,
+            recent=recent,
+            gain=gain,
+            over_fewer=self._depths(key, entry.k, now),
+            over_more=self._depths(key, entry.k + 1, now),
+            step_growth=self._step_growth(pool.name, entry, now),
+        )
+        by_task = {task: acceptance(window.total(now)) for task, window in entry.tasks.items()}
+        return MtpReport(
+            pool=pool.name,
+            model=model,
+            state=entry.health.state,
+            seconds_in_state=now - (entry.health.since if entry.health.since is not None else now),
+            tokens=entry.k,
+            acceptance=acceptance(entry.window.total(now)),
+            recent=recent,
+            gain=gain,
+            by_task={task: found for task, found in by_task.items() if found and found.drafts >= MIN_DRAFTS},
+            advice=advise(evidence, limits),
+        )
+
+    # Judging
+
+    def _judge(self, key: Key, entry: _Entry, now: float, every: float = 0.0) -> None:
+        if entry.judged is not None and 0.0 <= now - entry.judged < every:
+            return
+        entry.judged = now
+        limits = Thresholds.of(self._policy())
+        before = entry.health.state
+        if entry.health.update(now, limits, _recent(entry, limits, now), self._gain(key, entry.k, now)):
+            bad = entry.health.state in (MtpState.WEAK_TAIL, MtpState.DRIFTING, MtpState.HARMFUL)
+            fields = {"pool": key[0], "model": key[1], "state": entry.health.state.value, "was": before.value}
+            log.log(logging.WARNING if bad else logging.INFO, "drafting health", extra={"fields": fields})
+
+    def _gain(self, key: Key, k: int, now: float) -> Comparison | None:
+        """Against the plain pool of the same model that tells most; the gateway's own requests first."""
+        for tables, source in ((self._requests, "requests"), (self._engines, "engines")):
+            mine = tables.get((*key, k)) if k else None
+            if mine is None:
+                continue
+            plain = (tables.get((pool, key[1], 0)) for pool in self._plain_pools(key))
+            found = [c for table in plain if table and (c := compare(mine, table, now, source))]
+            if found:
+                return max(found, key=lambda comparison: comparison.samples)
+        return None
+
+    def _depths(self, key: Key, k: int, now: float) -> Comparison | None:
+        """k drafts against k - 1 in the same pool, where both have run lately."""
+        deeper, base = self._requests.get((*key, k)), self._requests.get((*key, k - 1))
+        return compare(deeper, base, now, "requests") if k > 1 and deeper and base else None
+
+    def _step_growth(self, pool: str, entry: _Entry, now: float) -> float | None:
+        counts = entry.window.total(now)
+        if not counts.get("load_count") or not entry.k:
+            return None
+        running = max(counts["load_sum"] / counts["load_count"], 1.0)
+        here, deeper = (self._break_even(pool, running, k) for k in (entry.k, entry.k + 1))
+        return deeper / here if here and deeper else None
+
+    # Keeping
+
+    def _entry(self, key: Key) -> _Entry:
+        window = self._policy().window
+        entry = self._entries.get(key)
+        if entry is None or entry.window.span != window:
+            self._prune()
+            entry = self._entries[key] = _Entry(window, self._policy_k(key[0]))
+        return entry
+
+    def _prune(self) -> None:
+        """Drops what belongs to pools and models that the policy no longer has."""
+        known = {(pool.name, model) for pool in self._view.pools() for model in self._view.models_of(pool)}
+        names = {pool.name for pool in self._view.pools()}
+        self._entries = {key: e for key, e in self._entries.items() if key in known or key[0] in names}
+        for tables in (self._requests, self._engines):
+            for row in [row for row in tables if row[:2] not in known]:
+                del tables[row]
+
+    def _table(self, tables: dict[tuple[str, str, int], TpotTable], key: Key, k: int) -> TpotTable:
+        table = tables.get((*key, k))
+        if table is None:
+            table = tables[(*key, k)] = TpotTable(self._policy().window)
+        return table
+
+    def _policy_k(self, pool: str) -> int:
+        found = next((p for p in self._view.pools() if p.name == pool), None)
+        return found.policy.speculative.tokens if found and found.policy.speculative else 0
+
+    def _plain_pools(self, key: Key) -> Iterator[str]:
+        for pool in self._view.pools():
+            if pool.kind is PoolKind.PLAIN and pool.name != key[0] and key[1] in self._view.models_of(pool):
+                yield pool.name
+
+
+def _recent(entry: _Entry, limits: Thresholds, now: float) -> Acceptance | None:
+    return acceptance(entry.window.recent(now, limits.sustain, "drafts", MIN_DRAFTS))

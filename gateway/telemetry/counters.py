@@ -1,0 +1,139 @@
+"""Counters to differences, safe across restarts, and differences to sums over a time window.
+
+A counter only grows while its process lives. All counters of one engine start again together, so one that fell (or
+another start time of the process) means that every counter of the engine is new, and what it has counted since is the
+difference. Judging each counter alone would not do: a sum and a count that both fell give a believable average of
+two negative numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gateway.telemetry.vllm import EngineKey, Reading, Snapshot
+
+Counts = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one engine counted between two pages."""
+
+    key: EngineKey
+    seconds: float
+    """Between the pages; after a restart the new process may be younger."""
+    counts: Counts
+    """Counters that moved, by their names in a `Reading`."""
+    reset: bool
+    """Whether the engine restarted in between: `counts` are the new process's own."""
+
+
+class CounterTrack:
+    """Follows one endpoint from page to page."""
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        """Restarts seen: pages of which some counter had fallen."""
+        self._at = 0.0
+        self._started: float | None = None
+        self._last: dict[EngineKey, Counts] = {}
+        self._lost: dict[EngineKey, dict[str, float]] = {}
+
+    def update(self, snapshot: Snapshot) -> list[Delta]:
+        """The differences to the page before. An engine that is seen for the first time has none."""
+        fresh_process = None not in (snapshot.started, self._started) and snapshot.started != self._started
+        deltas = []
+        for reading in snapshot.readings:
+            old = self._last.get(reading.key)
+            if old is not None:
+                deltas.append(self._delta(reading, old, snapshot.at - self._at, fresh_process))
+            # A family that is missing from one page has not started again: its last value is kept to compare with.
+            reset = bool(deltas) and deltas[-1].reset
+            self._last[reading.key] = reading.counters if old is None or reset else {**old, **reading.counters}
+        self.restarts += any(delta.reset for delta in deltas)
+        self._at = snapshot.at
+        self._started = snapshot.started if snapshot.started is not None else self._started
+        return deltas
+
+    def _delta(self, reading: Reading, old: Counts, seconds: float, fresh_process: bool) -> Delta:
+        new = reading.counters
+        reset = fresh_process or any(value < old.get(name, 0.0) for name, value in new.items())
+        if not reset:
+            # A counter without a value before is no difference: what it counted may be hours old.
+            counts = {n: v - old[n] for n, v in new.items() if n in old and v != old[n]}
+            return Delta(reading.key, seconds, counts, False)
+        lost = self._lost.setdefault(reading.key, {})
+        for name, value in old.items():
+            lost[name] = lost.get(name, 0.0) + value
+        return Delta(reading.key, seconds, {name: value for name, value in new.items() if value}, True)
+
+    def totals(self) -> Iterator[tuple[EngineKey, dict[str, float]]]:
+        """Each engine's counters as they would stand had it never restarted; they never fall."""
+        for key, last in self._last.items():
+            lost = self._lost.get(key, {})
+            yield key, {name: last.get(name, 0.0) + lost.get(name, 0.0) for name in {**last, **lost}}
+
+
+class Window:
+    """Sums of counts over the last `span` seconds, in `parts` slices of time: a slice is forgotten as a whole."""
+
+    def __init__(self, span: float, parts: int = 120) -> None:
+        self.span = span
+        self._width = span / parts
+        self._slices: deque[tuple[int, dict[str, float]]] = deque()
+        """Number of the slice since time 0, and its sums; oldest first."""
+
+    def add(self, now: float, counts: Counts) -> None:
+        index = int(now / self._width)
+        if not self._slices or self._slices[-1][0] < index:
+            self._slices.append((index, {}))
+            self._forget(now)
+        sums = self._slices[-1][1]
+        for name, value in counts.items():
+            sums[name] = sums.get(name, 0.0) + value
+
+    def total(self, now: float) -> dict[str, float]:
+        """Sums of everything within the window."""
+        return self.recent(now, self.span)
+
+    def recent(self, now: float, at_least: float, name: str = "", minimum: float = 0.0) -> dict[str, float]:
+        """Sums of the last `at_least` seconds, and further back until `name` has summed up to `minimum`."""
+        self._forget(now)
+        oldest = int((now - at_least) / self._width)
+        sums: dict[str, float] = {}
+        for index, counts in reversed(self._slices):
+            if index <= oldest and sums.get(name, 0.0) >= minimum:
+                break
+            for field, value in counts.items():
+                sums[field] = sums.get(field, 0.0) + value
+        return sums
+
+    def clear(self) -> None:
+        self._slices.clear()
+
+    def _forget(self, now: float) -> None:
+        oldest = int((now - self.span) / self._width)
+        while self._slices and self._slices[0][0] <= oldest:
+            self._slices.popleft()
+
+
+def mean(counts: Counts, histogram: str) -> float | None:
+    """A histogram's mean over a difference, from its sum and count; None without an observation."""
+    count = counts.get(f"{histogram}_count", 0.0)
+    return counts.get(f"{histogram}_sum", 0.0) / count if count > 0 else None
+
+
+def seconds_per_token(counts: Counts) -> float | None:
+    """Seconds per output token after the first, of the requests that finished within a difference; None without any.
+
+    Decode time over the tokens it made, so that an answer of one token, which has no time per token and is counted
+    as 0 in `request_time_per_output_token_seconds`, does not pull the figure down. That histogram's mean is the
+    fallback where an engine exports it alone.
+    """
+    decode, tokens = counts.get("decode_sum"), counts.get("generated_sum")
+    if decode is None or tokens is None:
+        return mean(counts, "tpot")
+    following = tokens - counts.get("generated_count", 0.0)
+    return decode / following if following > 0 else None

@@ -1,0 +1,148 @@
+"""Reads every endpoint's `/metrics` about once per interval, each in a task of its own.
+
+A task waits only for its own endpoint: one that hangs costs itself a deadline and delays no other. Starts are spread
+over the interval and each wait is jittered, so that neither endpoints nor replicas fall into step. After a failure the
+wait doubles up to a few seconds; a return is seen soon and a dead host is not hammered. A page too large for the event
+loop is parsed in a thread. A failure is logged when its reason changes, and its end once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from random import Random
+
+from gateway.telemetry.endpoint import EndpointTelemetry
+from gateway.telemetry.exposition import OFF_LOOP_BYTES
+from gateway.telemetry.fetch import Fetch, FetchFailed
+from gateway.telemetry.identity import Identity, parse_models, parse_version
+from gateway.telemetry.view import TelemetryView
+from gateway.telemetry.vllm import PageReader, Snapshot
+
+log = logging.getLogger("gateway.telemetry")
+
+MATCH_SECONDS = 0.5
+"""How soon a changed policy is followed."""
+MAX_BACKOFF = 8.0
+IDENTITY_SECONDS = 2.0
+"""Deadline of `/version` and `/v1/models` each."""
+IDENTITY_RETRY = 30.0
+
+
+class Scraper:
+    """Keeps one task per endpoint, as the pools stand. `run` until cancelled."""
+
+    def __init__(
+        self,
+        view: TelemetryView,
+        fetch: Fetch,
+        rng: Random,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._view = view
+        self._fetch = fetch
+        self._rng = rng
+        self._clock = clock
+        self._sleep = sleep
+        self._reader = PageReader()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        try:
+            while True:
+                await self._match()
+                await self._sleep(MATCH_SECONDS)
+        finally:
+            tasks = list(self._tasks.values())
+            self._tasks.clear()
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _match(self) -> None:
+        view = self._view
+        view.match()
+        for url, task in list(self._tasks.items()):
+            if url not in view.endpoints():
+                del self._tasks[url]
+                task.cancel()
+                await self._fetch.forget(url)
+            elif task.done():
+                del self._tasks[url]
+                if not task.cancelled() and (fault := task.exception()):
+                    # A fault of ours must not end an endpoint's telemetry for good.
+                    log.error("telemetry task failed", exc_info=fault, extra={"fields": {"endpoint": url}})
+        for url in view.endpoints():
+            if url not in self._tasks:
+                self._tasks[url] = asyncio.create_task(self._follow(url))
+
+    async def _follow(self, url: str) -> None:
+        endpoint = self._view.endpoints()[url]
+        await self._sleep(endpoint.target.interval * self._rng.random())
+        while self._view.endpoints().get(url) is endpoint:
+            began = self._clock()
+            await self.scrape(endpoint)
+            await self._identify(endpoint)
+            wait = self._wait(endpoint)
+            await self._sleep(max(wait - (self._clock() - began), wait / 10.0))
+
+    def _wait(self, endpoint: EndpointTelemetry) -> float:
+        """Seconds from one scrape's start to the next."""
+        interval = endpoint.target.interval
+        doublings = min(endpoint.failures, 16)
+        wait = interval if not doublings else max(interval, min(interval * 2.0**doublings, MAX_BACKOFF))
+        return wait * (0.9 + 0.2 * self._rng.random())
+
+    async def scrape(self, endpoint: EndpointTelemetry) -> None:
+        """One page into the view, or one failure noted."""
+        target = endpoint.target
+        began = self._clock()
+        own = target.in_flight()
+        deadline = min(max(5.0 * target.interval, 1.0), target.stale_after)
+        try:
+            page = await self._fetch.get(target.url, "/metrics", target.api_key, deadline)
+        except FetchFailed as failure:
+            if endpoint.fail(str(failure)):
+                fields = {"endpoint": target.url, "why": endpoint.error}
+                log.warning("no telemetry from endpoint", extra={"fields": fields})
+            return
+        # A request of ours that began or ended meanwhile may be on the page: rather ours than another client's.
+        own = max(own, target.in_flight())
+        snapshot = await self._parsed(page, self._clock())
+        if endpoint.error is not None:
+            log.info("telemetry from endpoint again", extra={"fields": {"endpoint": target.url}})
+        self._view.accept(target.url, snapshot, own)
+        endpoint.page_bytes = len(page)
+        endpoint.seconds = self._clock() - began
+
+    async def _parsed(self, page: bytes, at: float) -> Snapshot:
+        if len(page) > OFF_LOOP_BYTES:
+            return await asyncio.to_thread(self._reader.read, page, at)
+        return self._reader.read(page, at)
+
+    async def _identify(self, endpoint: EndpointTelemetry) -> None:
+        """Asks who the endpoint is: at the start, after an outage or a restart; seldom, while it has not told."""
+        now, asked, old = self._clock(), endpoint.identity_asked, endpoint.identity
+        told = old.version is not None and old.models
+        due = endpoint.wants_identity or asked is None or (not told and now - asked >= IDENTITY_RETRY)
+        if endpoint.failures or not due:
+            return
+        endpoint.wants_identity = False
+        endpoint.identity_asked = now
+        version = parse_version(await self._quietly(endpoint, "/version"))
+        models = parse_models(await self._quietly(endpoint, "/v1/models"))
+        # What was told stays until something else is told.
+        endpoint.identity = replace(old, version=version or old.version, models=models or old.models)
+        if endpoint.identity != old and old != Identity():
+            fields = {"endpoint": endpoint.target.url, "version": endpoint.identity.version}
+            log.info("another engine answers at this endpoint", extra={"fields": fields})
+
+    async def _quietly(self, endpoint: EndpointTelemetry, path: str) -> bytes:
+        try:
+            return await self._fetch.get(endpoint.target.url, path, endpoint.target.api_key, IDENTITY_SECONDS)
+        except FetchFailed:
+            # Not every server has the path, and `/metrics` has just said that it lives.
+            return b""

@@ -1,0 +1,140 @@
+"""Seconds per output token of a drafting pool beside the plain pool, at equal load and equal length.
+
+Pools seldom do the same work: one gets the long answers, one runs fuller. So each observation goes into a bucket by
+load (requests running beside it) and length (output tokens), both by powers of two and four, and two pools are
+compared only in buckets that both know. A bucket keeps the mean and the spread of log seconds, both fading with time:
+the logarithm, because one stalled answer must not outweigh a hundred, and because a ratio is what is asked for.
+
+    gain = 1 - exp(-sum w (log plain - log mtp) / sum w),   w = n_plain n_mtp / (n_plain + n_mtp) per bucket
+
+The weight is what makes the variance of the whole smallest where the buckets' spreads are alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+MIN_BUCKET = 4.0
+"""Observations that a bucket needs on both sides."""
+MIN_SAMPLES = 20.0
+"""Observations in common buckets that a comparison needs on both sides."""
+
+Bucket = tuple[int, int]
+"""Powers: of two of the running requests, of four of the output tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Drafting against plain."""
+
+    gain: float
+    """Share of the plain pool's time per token that drafting saves; negative where it costs."""
+    error: float
+    """Standard error of `gain`."""
+    plain_seconds: float
+    """Per output token, weighted as the gain is."""
+    mtp_seconds: float
+    samples: float
+    """Observations of the side that has fewer, faded ones counted in part."""
+    buckets: int
+    source: str
+    """`requests`: measured at the gateway; `engines`: from the engines' own counters, coarser in load and length."""
+
+    @property
+    def saved_ms(self) -> float:
+        """Milliseconds per output token that drafting saves."""
+        return 1000.0 * (self.plain_seconds - self.mtp_seconds)
+
+    def as_dict(self) -> dict[str, object]:
+        return {
+            "tpot_improvement_ratio": round(self.gain, 4),
+            "standard_error": round(self.error, 4),
+            "plain_ms_per_token": round(1000.0 * self.plain_seconds, 3),
+            "mtp_ms_per_token": round(1000.0 * self.mtp_seconds, 3),
+            "samples": round(self.samples, 1),
+            "buckets": self.buckets,
+            "source": self.source,
+        }
+
+
+def bucket_of(running: float, tokens: float) -> Bucket:
+    return round(math.log2(max(running, 1.0))), int(math.log2(max(tokens, 1.0)) / 2)
+
+
+@dataclass(slots=True)
+class _Cell:
+    weight: float = 0.0
+    log_sum: float = 0.0
+    square_sum: float = 0.0
+    at: float = 0.0
+
+    def fade(self, now: float, tau: float) -> None:
+        factor = math.exp(min(self.at - now, 0.0) / tau)
+        self.weight *= factor
+        self.log_sum *= factor
+        self.square_sum *= factor
+        self.at = now
+
+    @property
+    def mean(self) -> float:
+        return self.log_sum / self.weight
+
+    @property
+    def variance(self) -> float:
+        return max(self.square_sum / self.weight - self.mean**2, 0.0)
+
+
+class TpotTable:
+    """One pool's seconds per token by bucket. An observation fades by e in `tau` seconds."""
+
+    def __init__(self, tau: float) -> None:
+        self._tau = tau
+        self._cells: dict[Bucket, _Cell] = {}
+
+    def observe(self, now: float, tokens: float, running: float, seconds: float, weight: float = 1.0) -> None:
+        """Takes in one answer, or the mean of `weight` answers. What can't be a time per token is left out."""
+        if not 0.0 < seconds < math.inf or tokens < 2 or not weight > 0:
+            return
+        cell = self._cells.setdefault(bucket_of(running, tokens), _Cell(at=now))
+        cell.fade(now, self._tau)
+        log = math.log(seconds)
+        cell.weight += weight
+        cell.log_sum += weight * log
+        cell.square_sum += weight * log * log
+
+    def cells(self, now: float) -> Mapping[Bucket, _Cell]:
+        """The buckets as they are now."""
+        for cell in self._cells.values():
+            cell.fade(now, self._tau)
+        return self._cells
+
+
+def compare(mtp: TpotTable, plain: TpotTable, now: float, source: str) -> Comparison | None:
+    """The two tables' common buckets, or None where these hold too little."""
+    mine, theirs = mtp.cells(now), plain.cells(now)
+    common = [b for b in mine if b in theirs and min(mine[b].weight, theirs[b].weight) >= MIN_BUCKET]
+    samples = min(sum(mine[b].weight for b in common), sum(theirs[b].weight for b in common))
+    if not common or samples < MIN_SAMPLES:
+        return None
+    total = log_ratio = variance = log_plain = 0.0
+    for bucket in common:
+        a, b = mine[bucket], theirs[bucket]
+        weight = a.weight * b.weight / (a.weight + b.weight)
+        total += weight
+        log_ratio += weight * (b.mean - a.mean)
+        log_plain += weight * b.mean
+        variance += weight**2 * (a.variance / a.weight + b.variance / b.weight)
+    log_ratio /= total
+    plain_seconds = math.exp(log_plain / total)
+    gain = 1.0 - math.exp(-log_ratio)
+    return Comparison(
+        gain=gain,
+        error=(1.0 - gain) * math.sqrt(variance) / total,
+        plain_seconds=plain_seconds,
+        mtp_seconds=plain_seconds * (1.0 - gain),
+        samples=samples,
+        buckets=len(common),
+        source=source,
+    )

@@ -1,0 +1,261 @@
+"""What the gateway knows of its back ends from their own pages, for routing, operators and metrics.
+
+`match` makes the records follow the pools, `accept` takes in a page; everything else reads. A snapshot counts while it
+is younger than its pool's `stale_after`; after that its endpoint is unknown again, not idle.
+
+Load. A scrape is up to an interval old, and requests sent since are not in it. So a scrape is used only for what we
+can't know, the requests of other clients: (running + waiting) on the page less our own at that time. Our own count,
+which is exact and immediate, is added at every question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from gateway.telemetry.counters import CounterTrack, Delta
+from gateway.telemetry.drafting import Disagreement, DraftingWatch
+from gateway.telemetry.endpoint import EndpointTelemetry, Membership, Target
+from gateway.telemetry.identity import Identity
+from gateway.telemetry.source import EndpointLike, ModelLike, PoolLike, PoolsLike, model_of
+from gateway.telemetry.vllm import Reading, Snapshot
+from gateway.types import PoolKind
+
+SPEC_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
+MAX_GONE = 256
+"""Removed endpoints that are remembered one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What one engine of a pool counted between two pages, for those who listen."""
+
+    at: float
+    pool: str
+    model: str
+    """The policy's."""
+    kind: PoolKind
+    k: int
+    """Drafted tokens per step, from the page where it tells, else from the policy."""
+    alone: bool
+    """Whether the engine's endpoint is the pool's only one."""
+    running: float | None
+    delta: Delta
+
+
+Listener = Callable[[Counted], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetryLoad:
+    """A pool's load: our own requests as they are now, other clients' as of the last scrapes."""
+
+    in_flight: float
+    """Running or waiting."""
+    waiting: float
+    """Of them, waiting in the engines by the last scrapes; 0 where unknown."""
+    kv_usage: float | None
+    """The fullest cache, 0..1; None where unknown."""
+    fresh: int
+    """Endpoints with a fresh snapshot that tells its load."""
+
+    @property
+    def running(self) -> float:
+        return max(self.in_flight - self.waiting, 0.0)
+
+
+class TelemetryView:
+    """Every endpoint's record by URL. One for each process; used from its event loop only."""
+
+    def __init__(self, pools: PoolsLike, models: Callable[[], Iterable[ModelLike]], clock: Callable[[], float]) -> None:
+        """`models` are the live policy's; `clock` is the gateway's monotonic one."""
+        self._pools = pools
+        self._models = models
+        self._clock = clock
+        self._endpoints: dict[str, EndpointTelemetry] = {}
+        self._by_pool: dict[str, tuple[tuple[EndpointTelemetry | None, EndpointLike], ...]] = {}
+        self._listeners: list[Listener] = []
+        self._drafting = DraftingWatch()
+        self._gone: dict[str, CounterTrack] = {}
+        """Removed endpoints: one that comes back must not be counted from 0 again."""
+        self._retired: dict[str, dict[str, float]] = {}
+        """Totals of those removed longest ago."""
+
+    def listen(self, listener: Listener) -> None:
+        """`listener` is called for every difference of every pool; it must not raise."""
+        self._listeners.append(listener)
+
+    # Following the pools
+
+    def match(self) -> None:
+        """Makes the records those of the pools as they are now. Cheap; call it after a reload and now and then."""
+        targets = {target.url: target for target in _targets(self._pools)}
+        for url in [url for url in self._endpoints if url not in targets]:
+            self._retire(url, self._endpoints.pop(url).track)
+        for url, target in targets.items():
+            if url in self._endpoints:
+                self._endpoints[url].target = target
+            else:
+                self._endpoints[url] = EndpointTelemetry(target, self._gone.pop(url, None))
+        self._by_pool = {
+            pool.name: tuple((self._endpoints.get(source.url), source) for source in pool.endpoints)
+            for pool in self._pools
+        }
+        self._drafting.match(targets)
+
+    def _retire(self, url: str, track: CounterTrack) -> None:
+        self._gone[url] = track
+        if len(self._gone) > MAX_GONE:
+            oldest = self._gone.pop(next(iter(self._gone)))
+            for model, counts in _spec_totals(oldest):
+                _add(self._retired.setdefault(model, {}), counts)
+
+    def endpoints(self) -> Mapping[str, EndpointTelemetry]:
+        """The live records by URL."""
+        return self._endpoints
+
+    def pools(self) -> Iterator[PoolLike]:
+        return iter(self._pools)
+
+    def models_of(self, pool: PoolLike) -> list[str]:
+        """The policy's models that a pool serves."""
+        return [model.name for model in self._models() if pool.name in model.pools]
+
+    # Taking in
+
+    def accept(self, url: str, snapshot: Snapshot, own: int) -> None:
+        """Takes in an endpoint's page; `own` is the number of our requests there while it was made."""
+        endpoint = self._endpoints.get(url)
+        if endpoint is None:
+            return
+        deltas = endpoint.accept(snapshot, own)
+        self._drafting.check(endpoint.target, snapshot)
+        readings = {reading.key: reading for reading in snapshot.readings}
+        models = list(self._models())
+        pools = {pool.name: pool for pool in self._pools}
+        for member in endpoint.target.members:
+            if member.pool in pools:
+                for delta in deltas:
+                    self._tell(pools[member.pool], member, readings[delta.key], delta, models, snapshot)
+
+    def _tell(
+        self,
+        pool: PoolLike,
+        member: Membership,
+        reading: Reading,
+        delta: Delta,
+        models: list[ModelLike],
+        snapshot: Snapshot,
+    ) -> None:
+        counted = Counted(
+            at=snapshot.at,
+            pool=member.pool,
+            model=model_of(pool, delta.key.model, models),
+            kind=member.kind,
+            k=self._tokens(member, reading),
+            alone=len(pool.endpoints) == 1,
+            running=reading.running,
+            delta=delta,
+        )
+        for listener in self._listeners:
+            listener(counted)
+
+    def _tokens(self, member: Membership, reading: Reading) -> int:
+        """k of the pool: what most of its endpoints draft, so that one that differs does not flip it to and fro."""
+        seen = [e.snapshot.positions for e, _ in self._by_pool.get(member.pool, ()) if e and e.snapshot]
+        if len(seen) > 1:
+            return max(set(seen), key=lambda k: (seen.count(k), k)) or (member.k if reading.drafting else 0)
+        return reading.positions or (member.k if reading.drafting else 0)
+
+    # Reading
+
+    def snapshot(self, url: str) -> Snapshot | None:
+        """An endpoint's last snapshot; None where there is none or it is stale."""
+        endpoint = self._endpoints.get(url)
+        return endpoint.fresh(self._clock()) if endpoint else None
+
+    def others(self, url: str) -> float:
+        """Requests of other clients at an endpoint by its last scrape; 0 where unknown. Add our own to it."""
+        endpoint = self._endpoints.get(url)
+        load = endpoint.load(self._clock()) if endpoint else None
+        return load[0] if load else 0.0
+
+    def pool_load(self, pool: str) -> TelemetryLoad:
+        """A pool's load now. Without fresh telemetry it is our own requests alone."""
+        now = self._clock()
+        in_flight = waiting = 0.0
+        kv_usage: float | None = None
+        fresh = 0
+        for endpoint, source in self._by_pool.get(pool, ()):
+            in_flight += source.in_flight
+            load = endpoint.load(now) if endpoint else None
+            if load is not None:
+                fresh += 1
+                in_flight += load[0]
+                waiting += load[1]
+                if load[2] is not None and (kv_usage is None or load[2] > kv_usage):
+                    kv_usage = load[2]
+        return TelemetryLoad(in_flight, min(waiting, in_flight), kv_usage, fresh)
+
+    def identity(self, url: str) -> Identity:
+        """What an endpoint said of itself; empty where it has not yet."""
+        endpoint = self._endpoints.get(url)
+        return endpoint.identity if endpoint else Identity()
+
+    def pool_drafts(self, pool: str) -> bool | None:
+        """Whether a pool's engines draft, by their pages; None where none is fresh or they differ."""
+        now = self._clock()
+        fresh = [e.fresh(now) for e, _ in self._by_pool.get(pool, ()) if e is not None]
+        seen = {snapshot.drafting for snapshot in fresh if snapshot and snapshot.drafting is not None}
+        return seen.pop() if len(seen) == 1 else None
+
+    def disagreements(self) -> tuple[Disagreement, ...]:
+        """Where pages and policy differ on drafting, as of each endpoint's last page."""
+        return self._drafting.current()
+
+    def statistics(self) -> list[dict[str, object]]:
+        """Every endpoint's record, for operators' pages."""
+        now = self._clock()
+        return [endpoint.statistics(now) for endpoint in self._endpoints.values()]
+
+    def spec_totals(self) -> dict[str, dict[str, float]]:
+        """The back ends' speculative-decoding counters by served model, summed over endpoints and engines.
+
+        They never fall: what a restarted engine or a removed endpoint had counted stays in.
+        """
+        totals = {model: dict(counts) for model, counts in self._retired.items()}
+        for track in [*self._gone.values(), *(endpoint.track for endpoint in self._endpoints.values())]:
+            for model, counts in _spec_totals(track):
+                _add(totals.setdefault(model, {}), counts)
+        return totals
+
+
+def _targets(pools: PoolsLike) -> Iterator[Target]:
+    rows: dict[str, list[tuple[PoolLike, EndpointLike]]] = {}
+    for pool in pools:
+        if pool.policy.telemetry.interval is not None:
+            for endpoint in pool.endpoints:
+                rows.setdefault(endpoint.url, []).append((pool, endpoint))
+    for url, members in rows.items():
+        policies = [pool.policy.telemetry for pool, _ in members]
+        yield Target(
+            url=url,
+            api_key=next((endpoint.api_key for _, endpoint in members if endpoint.api_key), None),
+            interval=min(policy.interval for policy in policies if policy.interval is not None),
+            stale_after=min(policy.stale_after for policy in policies),
+            members=tuple(Membership(p.name, p.kind, p.policy.speculative.tokens if p.policy.speculative else 0)
+                          for p, _ in members),
+            sources=tuple(endpoint for _, endpoint in members),
+        )  # fmt: skip
+
+
+def _spec_totals(track: CounterTrack) -> Iterator[tuple[str, dict[str, float]]]:
+    for key, counts in track.totals():
+        spec = {n: v for n, v in counts.items() if n in SPEC_COUNTERS or n.startswith("accepted_at_")}
+        if spec:
+            yield key.model, spec
+
+
+def _add(sums: dict[str, float], counts: Mapping[str, float]) -> None:
+    for name, value in counts.items():
+        sums[name] = sums.get(name, 0.0) + value
