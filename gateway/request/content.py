@@ -17,6 +17,7 @@ MAX_READ = 96
 _HEAD_READ = 8
 _MAX_PARTS = 64
 _FIRST = 400
+_SCAN = 8000
 _SYSTEM = frozenset({"system", "developer"})
 _TOOLS = frozenset({"tool", "function"})
 _MEDIA = {
@@ -122,7 +123,12 @@ def without_boilerplate(text: str) -> str:
     kept: list[str] = []
     at = 0
     for _ in range(_MAX_PARTS):
-        opening = _BLOCK.search(text, at, at + 20_000)
+        opening = _BLOCK.search(text, at, at + _SCAN)
+        if opening is None and len(text) - at > 2 * _SCAN:
+            # Harnesses add their blocks before or after the user's words, so a long middle is left alone.
+            kept.append(text[at : len(text) - _SCAN])
+            at = len(text) - _SCAN
+            opening = _BLOCK.search(text, at)
         if opening is None:
             break
         name = opening.group(1)

@@ -19,7 +19,7 @@ from gateway.types import NO_HINTS, Api, Features, Hints, Structure, Task, ToolC
 
 _COUNT_CHARS = 64 * 1024
 _SAMPLE = 2048
-_MAX_TOOLS = 256
+_MAX_TOOLS = 32
 _INSTRUCTION = 1000
 _MOSTLY_CODE = 0.4
 _UNSURE = 1.5

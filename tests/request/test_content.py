@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gateway.request.content import without_boilerplate
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
 from gateway.types import Api
@@ -76,6 +77,14 @@ class TestContent:
             [user(ask), {"role": "assistant", "content": None}, {"role": "tool", "content": "Write a story."}],
         ):
             assert chat(*last).task_scores == alone.task_scores, last
+
+    @pytest.mark.parametrize("size", [0, 40_000])
+    def test_takes_reminders_out_at_both_ends(self, size: int) -> None:
+        """ROUTE-05: blocks before and after a long text are taken out, and a tag in prose is left alone."""
+        matter = "The pier is <long> and old. " * (size // 28 + 1)
+        text = f"<env_info>Linux</env_info>{matter}<system-reminder>Write a story.</system-reminder>"
+
+        assert without_boilerplate(text) == matter.strip()
 
     def test_bounds_a_conversation_of_ten_thousand_turns(self) -> None:
         """The middle of a very long conversation is counted, not read."""

@@ -13,7 +13,7 @@ from gateway.estimate.rules import estimate_rules
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
 from gateway.types import Api, Structure
-from tests.request.helpers import chat, completion, of, user
+from tests.request.helpers import Message, chat, completion, of, user
 
 KEYS = st.sampled_from(
     [
