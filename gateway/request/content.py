@@ -35,7 +35,7 @@ _MEDIA = {
 }
 _BLOCK = re.compile(
     r"<([a-z][\w-]{0,20}?(?:reminder|instructions?|rules)|(?:system|environment|user|tool|local|command|ide|workspace"
-    r"|open|attached|additional|project|hook|current|git|function)[_-][\w-]{1,30}|env|stdout|stderr)(?=[\s>])[^>]{0,200}>",
+    r"|open|attached|additional|project|hook|current|git|function|env)[_-][\w-]{1,30}|env|stdout|stderr)(?=[\s>])[^>]{0,200}>",
     re.IGNORECASE,
 )
 _ASK_BLOCK = re.compile(
