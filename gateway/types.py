@@ -276,6 +276,8 @@ class Decision:
     costs: tuple[PoolCost, ...] = ()
     endpoint: str | None = None
     """Where in the pool the conversation's prefix is cached: a wish, which yields to load and health."""
+    thread: int = 0
+    """The conversation's key; 0 where there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.types import Decision, Estimate, Features
+from gateway.types import CostTerms, Decision, Estimate, Features
 
 
 def explanation(features: Features, estimate: Estimate, decision: Decision) -> dict[str, Any]:
@@ -26,6 +26,7 @@ def explanation(features: Features, estimate: Estimate, decision: Decision) -> d
                 "kind": cost.kind.value,
                 "expected_seconds": None if cost.seconds is None else round(cost.seconds, 6),
                 "out": cost.out,
+                "terms": _terms(cost.terms),
             }
             for cost in decision.costs
         ],
@@ -60,3 +61,8 @@ def describe_features(features: Features) -> dict[str, Any]:
         "modalities": sorted(features.modalities),
         "needs": sorted(features.needs),
     }
+
+
+def _terms(terms: CostTerms | None) -> dict[str, float] | None:
+    """Where the seconds come from; `running` is a number of requests, the rest are seconds."""
+    return None if terms is None else {name: round(value, 6) for name, value in terms._asdict().items()}

@@ -1,54 +1,44 @@
-"""Hop 4: which pool, and why. One synchronous function over the request, the policy and the pools' load.
+"""Hop 4: which pool, and why. One synchronous function over the request, the policy, the pools' load and their curves.
 
 1. Gates take pools out, each with its reason.
 2. A required rule, else the client's hint, else a preferring rule narrows what is left; a preference (and a hint)
    yields where it would leave nothing.
-3. The objective ranks the rest: by expected seconds, or by the static threshold.
+3. A conversation stays where its prefix is cached, unless that costs much.
+4. The objective ranks the rest: by expected seconds, with or without those of others, or by the static threshold.
+5. A small share explores.
 
-Every decision keeps all pools' costs, the losing ones too: explain, the decision log and regret read them.
+Every decision keeps all pools' costs, the losing ones too: explain, the decision log, learning and regret read them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.errors import NothingAvailable
 from gateway.policy.schema import AccessKey, Facts, Model, Policy, Pool, Rule, Target
-from gateway.routing.cost import PoolSpeed, pool_speed
+from gateway.routing.cost import pool_curve
+from gateway.routing.curve import Curve
 from gateway.routing.gates import capability_gate, state_gate
-from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, PoolKind, Reason
-
-TIE_SHARE = 0.05
-TIE_SECONDS = 0.1
-"""Two times closer than this share, or than these seconds, are equal. The estimate is not that exact, a tenth of a
-second is the limit of what feels instantaneous (Nielsen 1993), and a short request in the MTP pool stalls the long
-ones that run there."""
+from gateway.routing.rank import Candidate, rank, total
+from gateway.routing.state import RoutingState, cold_state
+from gateway.routing.sticky import STAY, Place, thread_of
+from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, Reason
 
 NO_HEADERS: Mapping[str, str] = {}
 
 
-@dataclass(slots=True)
-class Candidate:
-    """One pool of the model while a decision is made."""
-
-    pool: Pool
-    seconds: float
-    can: bool
-    """Passes the capability gates."""
-    out: str | None
-    """The reason of the first gate that it does not pass."""
-
-
 class Router:
-    """The decision under one policy. Made anew for every policy; holds nothing that a reload could lose."""
+    """The decision under one policy. Made anew for every policy; what was learned is in `state` and outlives it."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, state: RoutingState | None = None) -> None:
         self.policy = policy
-        self._pools: dict[str, tuple[tuple[Pool, PoolSpeed], ...]] = {}
+        self.state = state or cold_state()
+        self._fleet = policy.routing.objective == "fleet"
+        self._pools: dict[str, tuple[tuple[Pool, Curve], ...]] = {}
         for model in policy.models.values():
             rows = (policy.pools[name] for name in model.pools)
-            self._pools[model.name] = tuple((pool, pool_speed(model, pool)) for pool in rows)
+            self._pools[model.name] = tuple((pool, pool_curve(self.state.curves, model, pool)) for pool in rows)
 
     def choose(self, model: Model, facts: Facts) -> tuple[Model, Facts]:
         """The model that serves the request, where `model` stands for others, and the facts under its name."""
@@ -87,39 +77,69 @@ class Router:
         facts: Facts,
         hints: Hints,
         key: AccessKey | None = None,
+        *,
+        explore: bool = True,
     ) -> Decision:
         """Chooses the pool. `model` must have pools (see `Policy.choose` for models that stand for others).
 
-        Raises NothingAvailable when a required rule points only to pools that cannot take the request.
+        `explore=False` answers for a request that is not sent. Raises NothingAvailable when a required rule points
+        only to pools that cannot take the request.
         """
-        candidates = self._candidates(model, features, estimate, view, key)
+        routing, state = self.policy.routing, self.state
+        thread = thread_of(features, hints)
+        place = state.sticky.find(model.name, thread, state.clock(), routing.stickiness) if thread else None
+        candidates = self._candidates(model, features, estimate, view, key, place)
         able = [c for c in candidates if c.can]
         # Where no pool can do it, the back end's own refusal is the right answer, so nothing is gated.
         free = [c for c in able if c.out is None] or able or candidates
-        rule = next((r for r in self.policy.routing.rules if r.when.matches(facts)), None)
+        rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
         chosen, reason, detail = self._narrow(free, able or candidates, rule, hints)
         if reason is None:
             reason, detail = _why_narrow(candidates, chosen)
-        ranked, ranked_by = self._rank(chosen, estimate)
-        others = [c for c in free if c not in ranked] if not (rule and rule.required) else []
+        ranked, ranked_by = rank(chosen, estimate, routing, state.away, model.name)
+        if reason is None and place is not None and (stays := _stay(ranked, place)) is not None:
+            if stays is not ranked[0]:
+                ranked_by = Reason.STICKY
+                ranked = [stays, *(c for c in ranked if c is not stays)]
+        elif reason is None and explore and routing.exploration and not (key and key.priority > 0):
+            other = state.explorer.pick(ranked, routing.exploration, state.clock())
+            if other is not None:
+                ranked_by = Reason.EXPLORE
+                ranked = [other, *(c for c in ranked if c is not other)]
+        first = ranked[0].pool.name
+        order = [c.pool.name for c in ranked]
+        if len(ranked) < len(free) and not (rule and rule.required):
+            order += [c.pool.name for c in sorted(free, key=total) if c not in ranked]
         return Decision(
             model=model.name,
-            pool=ranked[0].pool.name,
+            pool=first,
             reason=reason or ranked_by,
             detail=detail,
-            order=tuple(c.pool.name for c in ranked + sorted(others, key=_seconds)),
-            costs=tuple(PoolCost(c.pool.name, c.pool.kind, c.seconds, c.out) for c in candidates),
+            order=tuple(order),
+            costs=tuple([PoolCost(c.pool.name, c.pool.kind, c.seconds, c.out, c.terms) for c in candidates]),
+            endpoint=place.endpoint if place is not None and place.pool == first else None,
+            thread=thread,
         )
 
     def _candidates(
-        self, model: Model, features: Features, estimate: Estimate, view: LoadView, key: AccessKey | None
+        self,
+        model: Model,
+        features: Features,
+        estimate: Estimate,
+        view: LoadView,
+        key: AccessKey | None,
+        place: Place | None,
     ) -> list[Candidate]:
         found = []
-        for pool, speed in self._pools[model.name]:
+        tokens, task, prompt, fleet = estimate.output_tokens, estimate.task, features.input_tokens, self._fleet
+        for pool, curve in self._pools[model.name]:
             load = view.load(pool.name)
-            cannot = capability_gate(features, model, pool, key)
-            seconds = speed.seconds(features, estimate, load)
-            found.append(Candidate(pool, seconds, cannot is None, cannot or state_gate(load)))
+            cannot = capability_gate(features, model, pool, key, load)
+            cached = min(place.tokens, prompt - 1) if place is not None and place.pool == pool.name else 0.0
+            terms = curve.terms(tokens, task, prompt, load, cached)
+            own = terms.wait + terms.first + terms.decode
+            cost = own + terms.imposed if fleet else own
+            found.append(Candidate(pool, curve, terms, own, cost, cannot is None, cannot or state_gate(load)))
         return found
 
     def _narrow(
@@ -139,28 +159,17 @@ class Router:
             return preferred, Reason.RULE, rule.name
         return free, None, ""
 
-    def _rank(self, candidates: list[Candidate], estimate: Estimate) -> tuple[list[Candidate], Reason]:
-        routing = self.policy.routing
-        wanted = PoolKind.MTP if estimate.output_tokens >= routing.threshold else PoolKind.PLAIN
-        if routing.objective == "static":
-            return sorted(candidates, key=lambda c: (c.pool.kind is not wanted, c.seconds)), Reason.THRESHOLD
-        ranked = sorted(candidates, key=_seconds)
-        best = ranked[0].seconds
-        margin = max(best * TIE_SHARE, TIE_SECONDS)
-        if len(ranked) > 1 and ranked[1].seconds - best < margin and ranked[0].pool.kind is not wanted:
-            for at, candidate in enumerate(ranked[1:], 1):
-                if candidate.seconds - best < margin and candidate.pool.kind is wanted:
-                    ranked.insert(0, ranked.pop(at))
-                    return ranked, Reason.TIE
-        return ranked, Reason.FASTER
-
-
-def _seconds(candidate: Candidate) -> float:
-    return candidate.seconds
-
 
 def _accepted(candidates: list[Candidate], target: Target) -> list[Candidate]:
     return [c for c in candidates if target.accepts(c.pool)]
+
+
+def _stay(ranked: list[Candidate], place: Place) -> Candidate | None:
+    """The pool that keeps the conversation: where it was, unless the best saves too much."""
+    kept = next((c for c in ranked if c.pool.name == place.pool), None)
+    if kept is None or ranked[0].total < (1.0 - STAY) * kept.total:
+        return None
+    return kept
 
 
 def _why_narrow(candidates: list[Candidate], chosen: list[Candidate]) -> tuple[Reason | None, str]:

@@ -1,0 +1,196 @@
+"""All speed curves: which there are, what outcomes teach them, and how replicas share what they learned.
+
+    measured TTFT = first byte - sent         (streams)
+    measured TPOT = (ended - first byte) / (tokens - 1)
+    measured total = ended - sent             (other answers: one number for both curves, by their expected shares)
+
+Failed and retried requests teach nothing. The batch that a request ran in is the mean of those at its start and its
+end. Memory is bounded: a curve per pool and model of the policy, with a bounded number of cells.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping
+
+from gateway.profiles import Profile
+from gateway.routing.curve import Curve, Mix, bucket_of
+from gateway.routing.learned import HALF_LIFE
+from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
+
+MOST_CURVES = 1024
+TICK = 1.0
+_SEPARATOR = "\x1f"
+_LIVELY = 0.05
+"""Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""
+_FORMAT = 1
+
+
+class Curves:
+    """Keeps what was learned across policy reloads. Not thread-safe: one event loop owns it."""
+
+    def __init__(self, clock: Callable[[], float], view: LoadView | None = None) -> None:
+        """`view` tells the load when a request ends; without it the load at its start counts for all of it."""
+        self._clock = clock
+        self._view = view
+        self._curves: dict[tuple[str, str], Curve] = {}
+        self._mixes: dict[str, Mix] = {}
+        self._ticked = clock()
+
+    def curve(self, pool: str, model: str, profile: Profile, k: int) -> Curve:
+        """The curve of a pool and model; a new one where there is none yet, or for another profile or k."""
+        found = self._curves.get((pool, model))
+        if found is None or found.k != k or found.profile is not profile:
+            if len(self._curves) >= MOST_CURVES:
+                del self._curves[next(iter(self._curves))]
+            mix = self._mixes.setdefault(pool, Mix())
+            found = self._curves[pool, model] = Curve(pool, model, profile, k, mix)
+        return found
+
+    def __iter__(self) -> Iterator[Curve]:
+        return iter(self._curves.values())
+
+    def get(self, pool: str, model: str) -> Curve | None:
+        return self._curves.get((pool, model))
+
+    def seconds(
+        self, pool: str, model: str, *, tokens: float, task: Task, input_tokens: float, running: float
+    ) -> float | None:
+        """Expected own time of a request beside `running` others per endpoint; None for a pair that nobody asked for
+        yet."""
+        curve = self._curves.get((pool, model))
+        return curve.seconds(tokens, task, input_tokens, running) if curve else None
+
+    def accept(self, pool: str, length: float) -> None:
+        """Takes the mean acceptance length that telemetry measures for a pool, over the last seconds or minutes."""
+        for (name, _), curve in self._curves.items():
+            if name == pool:
+                curve.accept(length)
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learns from a finished request."""
+        now = self._clock()
+        if now - self._ticked >= TICK:
+            self._tick(now - self._ticked)
+            self._ticked = now
+        decision, features, usage = outcome.decision, outcome.features, outcome.usage
+        if outcome.result is not Result.OK or outcome.attempts > 1 or outcome.sent_upstream is None:
+            return
+        if decision is None or features is None or usage is None or usage.completion_tokens < 1:
+            return
+        curve = self._curves.get((decision.pool, decision.model))
+        cost = next((c for c in decision.costs if c.pool == decision.pool), None)
+        if curve is None or cost is None or cost.terms is None or features.n > 1:
+            return
+        task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
+        self._learn(curve, cost, outcome, usage, task, features.stream)
+
+    def _learn(
+        self, curve: Curve, cost: PoolCost, outcome: Outcome, usage: Usage, task: Task, stream: bool
+    ) -> None:  # fmt: skip
+        assert cost.terms is not None
+        assert outcome.sent_upstream is not None
+        load = self._view.load(curve.pool) if self._view else None
+        up = load.up or 1 if load else 1
+        begun = cost.terms.running
+        running = (begun + load.in_flight / up) / 2 if load else begun
+        tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
+        total = outcome.ended - outcome.sent_upstream
+        step = curve.token_seconds(task, running + 1.0)
+        bucket, first = bucket_of(running), self._first(curve, fresh, begun)
+        until_first = (outcome.first_byte or outcome.ended) - outcome.sent_upstream
+        if stream and outcome.first_byte is not None and (tokens == 1 or total - until_first > 0.2 * (tokens - 1) * step
+                                                          or total - until_first > _LIVELY):  # fmt: skip
+            if until_first > 0 and cost.terms.wait <= first:
+                curve.ttft.learn(_log(until_first, first, curve.ttft.log(bucket_of(begun))), (bucket_of(begun),), 1.0)
+            if tokens > 1 and total > until_first:
+                each = (total - until_first) / (tokens - 1)
+                curve.tpot.learn(_log(each, step, curve.tpot.log(bucket, task)), (bucket, task), _weight(tokens))
+        elif total > 0:
+            decode = (tokens - 1) * step
+            share = decode / (decode + first + cost.terms.wait)
+            error = math.log(total / (decode + first + cost.terms.wait))
+            if decode and share > 0.1:
+                curve.tpot.learn(error + curve.tpot.log(bucket, task), (bucket, task), share * _weight(tokens))
+            if share < 0.9 and cost.terms.wait <= first:
+                curve.ttft.learn(error + curve.ttft.log(bucket_of(begun)), (bucket_of(begun),), 1.0 - share)
+        curve.seen = self._ticked
+        curve.tasks[task] = 0.98 * curve.tasks.get(task, 0.0) + tokens
+        stall = curve.profile.prefill_stall_seconds(fresh, curve.k)
+        curve.mix.add(stall=stall / up, context=usage.prompt_tokens + tokens / 2, seconds=max(total, 0.0))
+
+    def _first(self, curve: Curve, fresh: float, others: float) -> float:
+        """Expected time to the first token, as `Curve.terms` has it."""
+        return curve.seconds(1.0, Task.UNKNOWN, fresh, others)
+
+    def _tick(self, passed: float) -> None:
+        factor = 0.5 ** (passed / HALF_LIFE)
+        for curve in self._curves.values():
+            curve.tpot.fade(factor)
+            curve.ttft.fade(factor)
+        for mix in self._mixes.values():
+            mix.tick(passed)
+
+    def snapshot(self) -> bytes:
+        """What this process has learned itself, for other replicas and for its own next start."""
+        rows = {
+            _SEPARATOR.join(key): {
+                "profile": curve.profile.name,
+                "k": curve.k,
+                "tpot": curve.tpot.dump(),
+                "ttft": curve.ttft.dump(),
+            }
+            for key, curve in self._curves.items()
+        }
+        return json.dumps({"format": _FORMAT, "curves": rows}).encode()
+
+    def merge(self, snapshots: Mapping[str, bytes], own: str | None = None) -> None:
+        """Takes the other replicas' snapshots in place of what they sent before; `own` names the one to leave out.
+
+        A snapshot that is broken, of another format, or of another profile or k says nothing.
+        """
+        heard: dict[tuple[str, str], tuple[_Rows, _Rows]] = {}
+        for name, blob in snapshots.items():
+            if name != own:
+                self._read(blob, heard)
+        for key, curve in self._curves.items():
+            tpot, ttft = heard.get(key, ({}, {}))
+            curve.tpot.hear(tpot)
+            curve.ttft.hear(ttft)
+
+    def _read(self, blob: bytes, heard: dict[tuple[str, str], tuple[_Rows, _Rows]]) -> None:
+        try:
+            document = json.loads(blob)
+            if document["format"] != _FORMAT:
+                return
+            for name, row in document["curves"].items():
+                pool, _, model = name.partition(_SEPARATOR)
+                curve = self._curves.get((pool, model))
+                if curve is None or row["k"] != curve.k or row["profile"] != curve.profile.name:
+                    continue
+                sums = heard.setdefault((pool, model), ({}, {}))
+                for rows, into in zip((row["tpot"], row["ttft"]), sums, strict=True):
+                    for key, weight, total in rows:
+                        before = into.get(_key(key), (0.0, 0.0))
+                        into[_key(key)] = (before[0] + float(weight), before[1] + float(total))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+
+
+_Rows = dict[Hashable, tuple[float, float]]
+
+
+def _key(written: object) -> Hashable:
+    """A cell's key from JSON: the base, a load bucket or a task."""
+    return Task(written) if isinstance(written, str) and written else int(str(written)) if written != "" else ""
+
+
+def _log(measured: float, expected: float, learned: float) -> float:
+    """Log ratio to the profile alone: `expected` holds what was `learned` already."""
+    return math.log(measured / expected) + learned
+
+
+def _weight(tokens: int) -> float:
+    """How much a request says about the time per token: one of 17 tokens or more counts full."""
+    return min(1.0, (tokens - 1) / 16.0)

@@ -1,0 +1,161 @@
+"""Corrections to a speed profile, learned from finished requests: small, decaying, and quick to forget what is wrong.
+
+A curve of the profile has the right shape and perhaps the wrong height, so what is learned is the logarithm of
+measured over expected time, as a sum of small effects:
+
+    log(measured / expected) = base + by load + by task + noise
+
+Each effect is a mean with a prior at zero: it moves fast at first, slowly later, and returns to zero without data.
+Outliers count as three standard deviations at most. A two-sided CUSUM on the standardised errors notices that the
+engine has changed (another k, a drafter that no longer fits, a neighbour on the GPU); then the past counts as one
+request only, so that the next few decide.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+HALF_LIFE = 600.0
+"""Seconds after which an observation counts half."""
+MOST = 60.0
+"""Weight above which old observations make room, so that a curve follows slow changes."""
+COLD = 0.12
+"""Standard error of a profile that nothing has been measured against: what derived figures were off by."""
+FIRST_SPREAD = 0.3
+LEAST_SPREAD = 0.04
+SLACK = 1.0
+ALARM = 8.0
+"""The CUSUM ignores errors below `SLACK` standard deviations and alarms when the rest sum up to `ALARM`."""
+_CLIP = 3.0
+_BASE_PRIOR = 2.0
+_PART_PRIOR = 8.0
+_MOST_PARTS = 64
+
+
+class Cell:
+    """One effect: a weighted mean of our own and of other replicas' observations, drawn to zero by `prior` of them."""
+
+    __slots__ = ("foreign_sum", "foreign_weight", "prior", "sum", "value", "weight")
+
+    def __init__(self, prior: float) -> None:
+        self.prior = prior
+        self.weight = self.sum = self.foreign_weight = self.foreign_sum = self.value = 0.0
+
+    def add(self, target: float, weight: float) -> None:
+        if (total := self.weight + weight) > MOST:
+            keep = (MOST - weight) / self.weight
+            self.sum *= keep
+            total = MOST
+        self.weight = total
+        self.sum += target * weight
+        self.refresh()
+
+    def fade(self, factor: float) -> None:
+        self.weight *= factor
+        self.sum *= factor
+        self.foreign_weight *= factor
+        self.foreign_sum *= factor
+        self.refresh()
+
+    def shrink(self, weight: float) -> None:
+        """Keeps the value and lets the past count as `weight` observations at most."""
+        total = self.weight + self.foreign_weight
+        if total > weight:
+            self.fade(weight / total)
+
+    def hear(self, weight: float, total: float) -> None:
+        """What the other replicas have observed, in place of what they had before."""
+        self.foreign_weight, self.foreign_sum = weight, total
+        self.refresh()
+
+    def refresh(self) -> None:
+        self.value = (self.sum + self.foreign_sum) / (self.weight + self.foreign_weight + self.prior)
+
+
+class Effects:
+    """The corrections of one curve. Keys of parts are whatever the caller tells apart: load buckets, tasks."""
+
+    __slots__ = ("_down", "_up", "base", "changes", "parts", "spread")
+
+    def __init__(self) -> None:
+        self.base = Cell(_BASE_PRIOR)
+        self.parts: dict[Hashable, Cell] = {}
+        self.spread = FIRST_SPREAD
+        """Standard deviation of one request's error."""
+        self.changes = 0
+        """How often the curve was found to have changed."""
+        self._up = self._down = 0.0
+
+    def log(self, first: Hashable, second: Hashable = None) -> float:
+        """The correction's logarithm."""
+        value = self.base.value
+        if (cell := self.parts.get(first)) is not None:
+            value += cell.value
+        if (cell := self.parts.get(second)) is not None:
+            value += cell.value
+        return value
+
+    @property
+    def uncertainty(self) -> float:
+        """Standard error of the correction: relative, 0.1 is 10 %."""
+        return max(COLD, self.spread) / math.sqrt(1.0 + self.base.weight + self.base.foreign_weight)
+
+    def learn(self, measured: float, keys: Iterable[Hashable], weight: float) -> bool:
+        """Takes one log ratio of measured over expected; returns whether it made us forget the past."""
+        if not math.isfinite(measured) or weight <= 0.0:
+            return False
+        cells = [self._part(key) for key in keys]
+        error = measured - self.base.value - sum(cell.value for cell in cells)
+        changed = self._watch(error, weight)
+        limit = _CLIP * max(self.spread, LEAST_SPREAD)
+        clipped = max(-limit, min(error, limit))
+        for cell in (self.base, *cells):
+            cell.add(cell.value + clipped, weight)
+        share = 0.05 * weight
+        self.spread = math.sqrt((1.0 - share) * self.spread**2 + share * clipped**2)
+        return changed
+
+    def forget(self, weight: float = 1.0) -> None:
+        """Lets the past of the whole curve count as `weight` observations, and its differences not at all."""
+        self.base.shrink(weight)
+        self.parts.clear()
+        self.spread = FIRST_SPREAD
+        self._up = self._down = 0.0
+
+    def fade(self, factor: float) -> None:
+        self.base.fade(factor)
+        for cell in self.parts.values():
+            cell.fade(factor)
+
+    def _watch(self, error: float, weight: float) -> bool:
+        z = error / max(self.spread, LEAST_SPREAD)
+        z = max(-4.0, min(z, 4.0)) * weight
+        self._up = max(0.0, self._up + z - SLACK * weight)
+        self._down = max(0.0, self._down - z - SLACK * weight)
+        if self._up < ALARM and self._down < ALARM:
+            return False
+        self.changes += 1
+        self.forget()
+        return True
+
+    def _part(self, key: Hashable) -> Cell:
+        cell = self.parts.get(key)
+        if cell is None:
+            cell = Cell(_PART_PRIOR)
+            if len(self.parts) < _MOST_PARTS:
+                self.parts[key] = cell
+        return cell
+
+    def dump(self) -> list[list[object]]:
+        """Our own observations, for other replicas and for a restart: rows of key, weight, sum."""
+        rows: list[list[object]] = [["", self.base.weight, self.base.sum]]
+        rows += [[key, cell.weight, cell.sum] for key, cell in self.parts.items()]
+        return rows
+
+    def hear(self, rows: dict[Hashable, tuple[float, float]]) -> None:
+        """The other replicas' observations, added up by key."""
+        self.base.hear(*rows.get("", (0.0, 0.0)))
+        for key, (weight, total) in rows.items():
+            if key != "":
+                self._part(key).hear(weight, total)

@@ -1,0 +1,89 @@
+"""Which of the pools left by gates and rules comes first, and by what right.
+
+`static` goes by the threshold, then by time. `expected_time` takes the least own time, `fleet` the least sum of own
+and imposed time (see `curve.py`). Times that differ by less than the curves know are equal, and the threshold decides:
+a profile that nothing has been measured against says less than the published rule, "long answers draft". On an idle
+pool differences below what anybody notices are equal too. A kind of request that has left the threshold's side comes
+back only where that side is really as good (hysteresis: it goes at one margin and returns at half of it).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gateway.policy.schema import Pool, Routing
+from gateway.routing.curve import Curve
+from gateway.routing.learned import COLD
+from gateway.types import CostTerms, Estimate, PoolKind, Reason
+
+TIE_SHARE = 0.01
+"""Differences below this share are ties, however much has been measured."""
+TIE_SECONDS = 0.1
+"""The limit of what feels instantaneous (Nielsen 1993): the tie on idle pools of which nothing is known yet; it
+shrinks as they become known."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One pool of the model while a decision is made."""
+
+    pool: Pool
+    curve: Curve
+    terms: CostTerms
+    seconds: float
+    """The request's own time."""
+    total: float
+    """What the objective makes least: own time, or own and imposed."""
+    can: bool
+    """Passes the capability gates."""
+    out: str | None
+    """The reason of the first gate that it does not pass."""
+
+    @property
+    def uncertainty(self) -> float:
+        return self.curve.uncertainty
+
+    @property
+    def seen(self) -> float:
+        return self.curve.seen
+
+
+def rank(
+    candidates: list[Candidate], estimate: Estimate, routing: Routing, away: set[tuple[str, bool]], model: str
+) -> tuple[list[Candidate], Reason]:
+    """The candidates, best first, and the reason of the first. `away` keeps which side was taken last."""
+    long = estimate.output_tokens >= routing.threshold
+    wanted = PoolKind.MTP if long else PoolKind.PLAIN
+    if routing.objective == "static":
+        return sorted(candidates, key=lambda c: (c.pool.kind is not wanted, c.total)), Reason.THRESHOLD
+    ranked = sorted(candidates, key=total)
+    best = ranked[0]
+    if len(ranked) == 1 or best.pool.kind is wanted:
+        away.discard((model, long))
+        return ranked, Reason.FASTER
+    at = next((at for at, c in enumerate(ranked) if c.pool.kind is wanted), None)
+    if at is None:
+        return ranked, Reason.FASTER
+    margin = tie_margin(best, ranked[at])
+    if (model, long) in away:
+        margin /= 2
+    if ranked[at].total - best.total >= margin:
+        away.add((model, long))
+        return ranked, Reason.FASTER
+    away.discard((model, long))
+    ranked.insert(0, ranked.pop(at))
+    return ranked, Reason.TIE
+
+
+def tie_margin(best: Candidate, other: Candidate) -> float:
+    """Seconds below which two pools are equal."""
+    doubt = math.hypot(best.uncertainty, other.uncertainty) / math.sqrt(2.0)
+    margin = best.total * max(TIE_SHARE, min(doubt, COLD))
+    if other.terms.running < 1.0:
+        margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD))
+    return margin
+
+
+def total(candidate: Candidate) -> float:
+    return candidate.total

@@ -1,0 +1,77 @@
+"""What decisions cost and gained, after the fact: the answer's real length put into the curves of the pools not taken.
+
+    regret = expected(taken, real length) - least expected(other allowed pool, real length)
+
+at the load of the decision. Above 0 another pool would have been faster, below 0 this one was the right choice. Both
+sides come from curves, so that luck and noise of the single request do not count. Totals per model and reason.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.routing.curves import Curves
+from gateway.types import Outcome, PoolLoad, Result, Task
+
+MOST_ROWS = 4096
+
+
+@dataclass(slots=True)
+class RegretRow:
+    """Totals of one model and reason. Seconds."""
+
+    requests: int = 0
+    seconds: float = 0.0
+    """Measured time from sending to the last token."""
+    regret: float = 0.0
+    """Time lost where another pool would have been faster."""
+    gain: float = 0.0
+    """Time won over the best pool not taken, where this one was faster."""
+
+    def share(self) -> float:
+        """Regret as a share of the time that it could have taken."""
+        best = self.seconds - self.regret
+        return self.regret / best if best > 0 else 0.0
+
+
+class Regret:
+    """Rows by (model, reason)."""
+
+    def __init__(self, curves: Curves) -> None:
+        self._curves = curves
+        self.rows: dict[tuple[str, str], RegretRow] = {}
+
+    def observe(self, outcome: Outcome) -> float | None:
+        """Adds one outcome and returns its regret in seconds; None where there is nothing to compare."""
+        decision, features, usage = outcome.decision, outcome.features, outcome.usage
+        if outcome.result is not Result.OK or decision is None or features is None or usage is None:
+            return None
+        task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
+        taken, best = None, None
+        for cost in decision.costs:
+            curve = self._curves.get(cost.pool, decision.model)
+            if curve is None or cost.terms is None:
+                continue
+            if cost.pool != decision.pool and cost.out is not None:
+                continue
+            terms = cost.terms
+            load = PoolLoad(up=1000, in_flight=round(1000 * terms.running))
+            again = curve.terms(usage.completion_tokens, task, features.input_tokens, load)
+            seconds = terms.wait + max(again.first - terms.saved, 0.0) + again.decode
+            if cost.pool == decision.pool:
+                taken = seconds
+            elif best is None or seconds < best:
+                best = seconds
+        if taken is None or best is None:
+            return None
+        key = (decision.model, decision.reason.value)
+        row = self.rows.get(key)
+        if row is None:
+            if len(self.rows) >= MOST_ROWS:
+                return None
+            row = self.rows[key] = RegretRow()
+        row.requests += 1
+        row.seconds += outcome.ended - (outcome.sent_upstream or outcome.started)
+        row.regret += max(taken - best, 0.0)
+        row.gain += max(best - taken, 0.0)
+        return taken - best

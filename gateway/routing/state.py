@@ -1,0 +1,42 @@
+"""What routing has learned and remembers, apart from the policy: it survives reloads, and one router at a time uses it.
+
+state = RoutingState(clock, rng, pools)
+router = Router(policy, state)
+observers = (..., state.observe)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from gateway.routing.curves import Curves
+from gateway.routing.explore import Explorer
+from gateway.routing.regret import Regret
+from gateway.routing.sticky import Sticky
+from gateway.types import LoadView, Outcome
+
+
+class RoutingState:
+    """Curves, conversations, exploration, regret. Memory is bounded in each."""
+
+    def __init__(self, clock: Callable[[], float], rng: Random, view: LoadView | None = None) -> None:
+        """`view` is the live pools, read when a request ends."""
+        self.clock = clock
+        self.curves = Curves(clock, view)
+        self.sticky = Sticky()
+        self.explorer = Explorer(rng)
+        self.regret = Regret(self.curves)
+        self.away: set[tuple[str, bool]] = set()
+        """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learns from a finished request, whatever its end."""
+        self.curves.observe(outcome)
+        self.sticky.observe(outcome, self.clock())
+        self.regret.observe(outcome)
+
+
+def cold_state() -> RoutingState:
+    """A state in which nothing has been learned and nothing is drawn by chance: for decisions away from a gateway."""
+    return RoutingState(lambda: 0.0, Random(0))
