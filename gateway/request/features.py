@@ -6,8 +6,10 @@ what the examples' answers look like; keys.py makes the hashes; tokens.py counts
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gateway.request.asking import Asking, read_ask
-from gateway.request.caps import Caps, read_caps, read_needs, read_thinking, read_tool_choice
+from gateway.request.caps import Caps, Thinking, read_caps, read_needs, read_thinking, read_tool_choice
 from gateway.request.content import Dialogue, read
 from gateway.request.examples import in_prompt, in_turns
 from gateway.request.instruction import code_share
@@ -26,6 +28,22 @@ _UNSURE = 1.5
 """Weight of "none of these" beside the evidence: one faint hint gives 40 %, a clear word 75 %."""
 
 
+class _Read(NamedTuple):
+    """All that was read from one body, before it is put together."""
+
+    dialogue: Dialogue
+    caps: Caps
+    thinking: Thinking
+    shape: Shape
+    tools: int
+    choice: ToolChoice
+    asking: Asking
+    code: float
+    counted: tuple[Profile, int]
+    examples: tuple[int | None, int, int | None]
+    cap: int | None
+
+
 def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimator | None = None) -> Features:
     """What the request says about its answer. Never raises, whatever JSON the body holds.
 
@@ -33,24 +51,34 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
     """
     data = body.data
     dialogue = read(data, api)
-    caps = read_caps(data, api)
-    thinking = read_thinking(data)
-    shape = read_structure(data)
     tools, tool_bytes = _tools(data.get("tools") or data.get("functions"))
-    choice = read_tool_choice(data, tools)
-    asking = read_ask(dialogue.user, dialogue.system)
-    profile, text_bytes = _count(dialogue, tool_bytes, body.hidden_text)
+    caps, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
+    code = code_share(dialogue.user)
+    found = _Read(
+        dialogue,
+        caps,
+        thinking,
+        shape,
+        tools,
+        read_tool_choice(data, tools),
+        read_ask(dialogue.user, dialogue.system),
+        code,
+        _count(dialogue, tool_bytes, body.hidden_text),
+        _examples(dialogue, code),
+        _cap(caps, shape, thinking),
+    )
+    return _assemble(body, api, hints, found, tokens or TokenEstimator())
+
+
+def _assemble(body: Body, api: Api, hints: Hints, found: _Read, tokens: TokenEstimator) -> Features:
+    data, model = body.data, body.model or ""
+    dialogue, caps, thinking, shape, tools, choice, asking, code, (profile, text_bytes), examples, cap = found
     keys = text_keys(dialogue.system, dialogue.user)
-    share = code_share(dialogue.user)
-    few_shot, few_shots, last_answer = _examples(dialogue, share)
-    bound = shape.size.bound if shape.size and not shape.legacy and thinking.on is not True else None
-    cap = bound if caps.limit is None else caps.limit if bound is None else min(caps.limit, bound)
-    counter = tokens or TokenEstimator()
     return Features(
         api=api,
-        model=body.model or "",
+        model=model,
         stream=body.stream,
-        input_tokens=counter.estimate(body.model or "", profile),
+        input_tokens=tokens.estimate(model, profile),
         text_bytes=text_bytes,
         language=asking.language,
         cap=cap,
@@ -75,11 +103,11 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         wish_firm=asking.wish.firm if asking.wish else False,
         detail=asking.detail,
         step_by_step=asking.step_by_step,
-        few_shot=few_shot,
-        few_shots=few_shots,
-        last_answer=last_answer,
+        few_shot=examples[0],
+        few_shots=examples[1],
+        last_answer=examples[2],
         ask_tokens=_share(profile, dialogue),
-        code_share=share,
+        code_share=code,
         place=asking.place,
         images=dialogue.images,
         hint_task=hints.task,
@@ -87,7 +115,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         profile=profile,
         modalities=frozenset(dialogue.media),
         needs=read_needs(data, shape.kind, thinking.on),
-        task_scores=_scores(asking, caps, shape, choice, share, after_tool=dialogue.after_tool),
+        task_scores=_scores(asking, caps, shape, choice, code, after_tool=dialogue.after_tool),
         instruction=_printable(asking.text[:_INSTRUCTION]),
         system_text=_printable(_edges(dialogue.system, 300, 200)),
         user_head=_printable(dialogue.user[:800]),
@@ -102,6 +130,14 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         shape_key=shape_key(data),
         thread_key=thread_key(data, keys.system, dialogue.first),
     )
+
+
+def _cap(caps: Caps, shape: Shape, thinking: Thinking) -> int | None:
+    """The smaller of the parameters' cap and the structure's bound, which does not hold for thinking."""
+    bound = shape.size.bound if shape.size and not shape.legacy and thinking.on is not True else None
+    if caps.limit is None or bound is None:
+        return bound if caps.limit is None else caps.limit
+    return min(caps.limit, bound)
 
 
 def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, int]:
