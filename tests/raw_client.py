@@ -103,13 +103,23 @@ async def connected(url: str) -> AsyncIterator[RawClient]:
 
 
 async def ask(
-    url: str, body: object, target: str = "/v1/chat/completions", *, headers: tuple[tuple[str, str], ...] = ()
+    url: str,
+    body: object,
+    target: str = "/v1/chat/completions",
+    *,
+    method: str = "POST",
+    headers: tuple[tuple[str, str], ...] = (),
 ) -> Answer:
     """One request on a connection of its own. `body` is bytes as they are, or JSON."""
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with connected(url) as client:
-        await client.send(target, raw, headers=headers)
+        await client.send(target, raw, method=method, headers=headers)
         return await asyncio.wait_for(client.answer(), 20)
+
+
+async def get(url: str, target: str) -> Answer:
+    """A GET on a connection of its own."""
+    return await ask(url, b"", target, method="GET")
 
 
 def chat(content: object = "hi", **more: object) -> dict[str, object]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.answers import close, hang, reply, text
 from tests.gateways import gateway, one_pool, two_pools
-from tests.raw_client import ask, chat, connected
+from tests.raw_client import ask, chat, get
 from tests.stub import Call, Stub
 
 OK = reply({"id": "c", "model": "m", "choices": []})
@@ -131,7 +131,7 @@ async def test_the_endpoints_own_key_is_sent_and_never_shown() -> None:
     policy = one_pool("x").replace('["x"]', '[{url: "{url}", api_key: "${KEY}"}]')
     async with Stub(OK) as stub, gateway(policy.replace("{url}", stub.url), {"KEY": "s3cret"}) as running:
         got = await ask(running.url, chat())
-        pages = [await get(running.url, path) for path in ("/gateway/policy", "/gateway/pools", "/metrics")]
+        pages = [str(await get(running.url, path)) for path in ("/gateway/policy", "/gateway/pools", "/metrics")]
 
         assert stub.requests[0].get(b"authorization") == b"Bearer s3cret"
         assert "s3cret" not in str(got) + "".join(pages)
@@ -245,9 +245,3 @@ async def test_nothing_available_says_when_to_come_back() -> None:
         assert got.status == 503
         assert (got.header("retry-after") or "").isdigit()
         assert got.error["type"] == "service_unavailable"
-
-
-async def get(url: str, path: str) -> str:
-    async with connected(url) as client:
-        await client.send(path, b"", method="GET")
-        return (await client.answer()).body.decode()

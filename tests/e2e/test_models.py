@@ -8,18 +8,12 @@ import pytest
 
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
-from tests.gateways import Running, gateway, one_pool, two_pools
-from tests.raw_client import Answer, ask, chat, connected
+from tests.gateways import gateway, one_pool, two_pools
+from tests.raw_client import ask, chat, get
 from tests.stub import Call, Stub
 
 SERVED = one_pool("{url}", extra=", model: gemma4_e4b").replace("models:\n  m:", "models:\n  org/gemma-4:") + ""
 ALIASED = SERVED.replace("{pools: [plain]}", "{pools: [plain], aliases: [e4b], context_length: 8192}")
-
-
-async def get(running: Running, path: str) -> Answer:
-    async with connected(running.url) as client:
-        await client.send(path, b"", method="GET")
-        return await client.answer()
 
 
 def answered(model: str) -> dict[str, object]:
@@ -71,15 +65,15 @@ async def test_the_list_is_the_policys_with_what_back_ends_report() -> None:
     policy = ALIASED.replace('["{url}"]', '["http://127.0.0.1:1", "{url}"]')
     policy = policy.replace("models:", "models:\n  second: {pools: [plain]}")
     async with Stub(models) as stub, gateway(policy.replace("{url}", stub.url)) as running:
-        listed = (await get(running, "/v1/models")).json()["data"]
+        listed = (await get(running.url, "/v1/models")).json()["data"]
         assert isinstance(listed, list)
 
         assert [row["id"] for row in listed] == ["second", "org/gemma-4"]
         assert listed[1]["max_model_len"] == 4096
         assert listed[1]["odd"] == [1]
         assert listed[1]["aliases"] == ["e4b"]
-        assert (await get(running, "/v1/models/org/gemma-4")).json()["id"] == "org/gemma-4"
-        assert (await get(running, "/v1/models/nope")).status == 404
+        assert (await get(running.url, "/v1/models/org/gemma-4")).json()["id"] == "org/gemma-4"
+        assert (await get(running.url, "/v1/models/nope")).status == 404
 
 
 async def test_an_unknown_model_names_the_nearest() -> None:

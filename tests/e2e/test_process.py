@@ -18,7 +18,7 @@ import pytest
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import one_pool
-from tests.raw_client import ask, chat, connected
+from tests.raw_client import ask, chat, connected, get
 from tests.stub import Stub
 
 PATH = "/v1/chat/completions"
@@ -62,7 +62,7 @@ async def test_a_stop_signal_lets_streams_end_and_refuses_new_requests(tmp_path:
             await client.head()
             await client.chunk()
             gateway.send_signal(signal.SIGTERM)
-            while (await ask(url, b"", "/ready")).status != 503:
+            while (await get(url, "/ready")).status != 503:
                 await asyncio.sleep(0.01)
             refused = await ask(url, chat())
             gate.set()

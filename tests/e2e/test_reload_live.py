@@ -9,14 +9,12 @@ from pathlib import Path
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool, two_pools
-from tests.raw_client import ask, chat, connected
+from tests.raw_client import ask, chat, connected, get
 from tests.stub import Stub
 
 
 async def state(url: str) -> dict[str, object]:
-    async with connected(url) as client:
-        await client.send("/gateway/policy", b"", method="GET")
-        return (await client.answer()).json()
+    return (await get(url, "/gateway/policy")).json()
 
 
 async def test_operators_view_and_traffic_agree_after_a_reload(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ async def test_short_goes_to_plain_and_long_to_mtp(client: openai.AsyncOpenAI) -
 
     assert short.headers["x-gateway-pool"] == "plain"
     assert long.headers["x-gateway-pool"] == "mtp"
-    usage = (await long.parse()).usage  # type: ignore[misc]
+    usage = long.parse().usage
+    assert usage is not None
     assert usage.completion_tokens > 100
 
 
