@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api.core import Core, activate
+from gateway.api.core import Core, Learned, activate
 from gateway.api.downstream import App, Receive, Scope, Send
 from gateway.api.models import ModelList
 from gateway.api.ops import keep_gauges, ops_router
@@ -36,6 +36,8 @@ from gateway.policy.describe import warnings
 from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.policy.schema import Endpoint, Policy, Pool
 from gateway.policy.watch import PolicyWatcher
+from gateway.request.tokens import TokenEstimator
+from gateway.routing.state import RoutingState
 from gateway.settings import Settings, resolve
 from gateway.types import Api
 from gateway.upstream.client import Connector
@@ -91,14 +93,14 @@ def build(
     metrics.allow(policy.models, policy.pools)
     pools = Pools(make_connector, rng, clock)
     pools.apply(policy)
-    estimator = Estimator()
+    learned = Learned(Estimator(), TokenEstimator(), RoutingState(clock, rng, pools))
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
     core = Core(
-        active=activate(policy, 1),
+        active=activate(policy, 1, learned.routing),
         pools=pools,
-        estimator=estimator,
+        learned=learned,
         metrics=metrics,
-        observers=(metrics.observe, request_log.observe, estimator.observe),
+        observers=(metrics.observe, request_log.observe, learned.observe),
         clock=clock,
         new_id=request_ids(rng),
     )
@@ -151,7 +153,7 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
     """Follows the policy file; a change goes through the same constructor path as the start."""
 
     def on_change(changed: Policy) -> None:
-        active = activate(changed, core.active.version + 1)
+        active = activate(changed, core.active.version + 1, core.learned.routing)
         core.metrics.allow(changed.models, changed.pools)
         core.pools.apply(changed)
         core.active = active

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from gateway import __version__, demo, settings, terminal
-from gateway.api.core import activate
+from gateway.api.core import Learned, activate
 from gateway.api.explain import IdlePools, explain
 from gateway.api.head import Head
 from gateway.app import build
@@ -27,6 +27,8 @@ from gateway.exposition import shared_by_workers
 from gateway.logs import configure
 from gateway.policy.check import check
 from gateway.policy.load import PolicyInvalid, load_policy
+from gateway.request.tokens import TokenEstimator
+from gateway.routing.state import cold_state
 from gateway.sim import command as sim_command
 
 STOP_SECONDS = 2
@@ -138,8 +140,9 @@ def _check(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     raw = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
-    active = activate(load_policy(args.policy, os.environ), 1)
-    found = explain(active, Estimator(), IdlePools(), raw, Head())
+    learned = Learned(Estimator(), TokenEstimator(), cold_state())
+    active = activate(load_policy(args.policy, os.environ), 1, learned.routing)
+    found = explain(active, learned, IdlePools(), raw, Head())
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:

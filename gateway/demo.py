@@ -40,7 +40,7 @@ MODELS = {
     "gemma-4-e4b": ("google/gemma-4-E4B-it", "dense", "e4b"),
     "gemma-4-26b": ("google/gemma-4-26B-A4B-it", "moe", "26b"),
 }
-SPEED = 6.0
+SPEED = 4.0
 """Simulated seconds per real second, so that the tour takes seconds."""
 DRAFT_TOKENS = 2
 
@@ -185,7 +185,9 @@ async def _served(app: Any, listener: socket.socket) -> AsyncIterator[str]:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    # asyncio turns Nagle off only where the protocol is named; a token would wait 40 ms for an acknowledgement.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
@@ -205,6 +207,7 @@ async def _tour(base: str, console: Console) -> None:
     for column in ("request", "model", "task", "tokens", "pool", "why", "took", "other pool"):
         table.add_column(column, justify="right" if column in ("tokens", "took", "other pool") else "left")
     async with httpx.AsyncClient(base_url=base, timeout=60, trust_env=False) as client:
+        await client.get("/v1/models")
         with Live(table, console=console):
             for stop in TOUR:
                 table.add_row(*await _visit(client, stop))
@@ -212,10 +215,12 @@ async def _tour(base: str, console: Console) -> None:
 
 async def _visit(client: httpx.AsyncClient, stop: Stop) -> tuple[str, ...]:
     body = {"model": stop.model, "messages": [{"role": "user", "content": stop.prompt}], **stop.extra}
-    told = (await client.post("/gateway/explain", json=body)).json()
     begun = time.perf_counter()
     answer = await client.post("/v1/chat/completions", json=body)
     took = (time.perf_counter() - begun) * SPEED
+    # What the same answer would have cost elsewhere: the decision again, with the length that is known by now.
+    length = {"x-gateway-output-tokens": str(answer.json()["usage"]["completion_tokens"])}
+    told = (await client.post("/gateway/explain", json=body, headers=length)).json()
     pool = answer.headers["x-gateway-pool"]
     other = next((row for row in told["pools"] if row["pool"] != pool), None)
     cost = "-"

@@ -5,21 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from gateway.api.exchange import Observer
 from gateway.errors import BadRequest, UnknownModel
+from gateway.estimate.estimator import Estimator
 from gateway.metrics import Metrics
 from gateway.policy.schema import Model, Policy
+from gateway.request.tokens import TokenEstimator
 from gateway.routing.router import Router
-from gateway.types import Estimate, Features
+from gateway.routing.state import RoutingState
+from gateway.types import Outcome
 from gateway.upstream.pools import Pools
-
-
-class Estimates(Protocol):
-    """Hop 3: how long the answer will be, before it starts. Synchronous, no I/O."""
-
-    def estimate(self, features: Features) -> Estimate: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +28,25 @@ class Active:
     """Counts the policies that this process has had live."""
 
 
-def activate(policy: Policy, version: int) -> Active:
-    """The only way from a policy to a live one, at the start and on every reload."""
-    return Active(policy, Router(policy), version)
+def activate(policy: Policy, version: int, state: RoutingState | None = None) -> Active:
+    """The only way from a policy to a live one, at the start and on every reload. `state` is what routing learned."""
+    return Active(policy, Router(policy, state), version)
+
+
+class Learned:
+    """All that outcomes teach. It outlives policies; nothing in it holds text."""
+
+    def __init__(self, estimator: Estimator, tokens: TokenEstimator, routing: RoutingState) -> None:
+        self.estimator = estimator
+        self.tokens = tokens
+        self.routing = routing
+
+    def observe(self, outcome: Outcome) -> None:
+        self.estimator.observe(outcome)
+        self.routing.observe(outcome)
+        features, usage = outcome.features, outcome.usage
+        if features and usage:
+            self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
 
 
 class Core:
@@ -44,7 +56,7 @@ class Core:
         self,
         active: Active,
         pools: Pools,
-        estimator: Estimates,
+        learned: Learned,
         metrics: Metrics,
         observers: Sequence[Observer],
         clock: Callable[[], float],
@@ -52,7 +64,7 @@ class Core:
     ) -> None:
         self.active = active
         self.pools = pools
-        self.estimator = estimator
+        self.learned = learned
         self.metrics = metrics
         self.observers = observers
         self.clock = clock

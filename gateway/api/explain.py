@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.api.core import Active, Estimates, find_model
+from gateway.api.core import Active, Learned, find_model
 from gateway.api.head import Head
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
@@ -19,15 +19,15 @@ class IdlePools:
         return PoolLoad(up=1)
 
 
-def explain(active: Active, estimator: Estimates, view: LoadView, raw: bytes, head: Head) -> dict[str, Any]:
+def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: Head) -> dict[str, Any]:
     """The public explanation of one body. Raises what a real request would raise before it is sent."""
     policy = active.policy
     hints = head.hints if policy.server.client_hints else NO_HINTS
     body = parse_body(raw)
     model = find_model(policy, body.model)
-    features = extract(body, Api.CHAT if "messages" in body.data else Api.COMPLETIONS, hints)
-    estimate = estimator.estimate(features)
+    features = extract(body, Api.CHAT if "messages" in body.data else Api.COMPLETIONS, hints, learned.tokens)
+    estimate = learned.estimator.estimate(features)
     facts = active.router.facts(model, features, estimate, head.matched)
     model, facts = active.router.choose(model, facts)
-    decision = active.router.route(model, features, estimate, view, facts, hints)
+    decision = active.router.route(model, features, estimate, view, facts, hints, explore=False)
     return explanation(features, estimate, decision)

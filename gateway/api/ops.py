@@ -55,7 +55,7 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     async def explained(request: Request) -> dict[str, Any]:
         active = core.active
         head = read_head(request.scope["headers"], active.policy.header_names)
-        return explain(active, core.estimator, core.pools, await request.body(), head)
+        return explain(active, core.learned, core.pools, await request.body(), head)
 
     @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:

@@ -30,8 +30,8 @@ class RoutedApi(Handler):
         body = parse_body(raw)
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
-        exchange.features = features = extract(body, self._api, hints)
-        exchange.estimate = estimate = core.estimator.estimate(features)
+        exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
+        exchange.estimate = estimate = core.learned.estimator.estimate(features)
         facts = active.router.facts(model, features, estimate, incoming.head.matched)
         model, facts = active.router.choose(model, facts)
         exchange.decision = active.router.route(model, features, estimate, core.pools, facts, hints)

@@ -25,8 +25,8 @@ async def running() -> AsyncIterator[Running]:
         policy = f"""
 version: 1
 pools:
-  plain: {{endpoints: ["{plain}"]}}
-  mtp: {{endpoints: ["{mtp}"], speculative: {{method: mtp, tokens: 2}}}}
+  plain: {{endpoints: ["{plain}"], profile: h200}}
+  mtp: {{endpoints: ["{mtp}"], profile: h200, speculative: {{method: mtp, tokens: 2}}}}
 models:
   gemma-4-e4b: {{pools: [plain, mtp], architecture: dense, aliases: [e4b]}}
 """
@@ -35,7 +35,7 @@ models:
 
 
 def sim(k: int) -> SimSettings:
-    return SimSettings(served_names=("gemma-4-e4b",), k=k, time_scale=200)
+    return SimSettings(served_names=("gemma-4-e4b",), k=k, profile="h200")
 
 
 @pytest_asyncio.fixture
