@@ -219,7 +219,7 @@ class Admission:
 
     def _enter(self, waiter: Waiter, live: list[Pool]) -> None:
         """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place."""
-        waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0]
+        waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0 and pool.could_take(waiter.exclude)]
         if not waiting:
             live[0].rejected["queue_full"] += 1
             raise NothingAvailable("all places are taken, and nothing waits here", retry_after=live[0].retry_after())

@@ -63,12 +63,14 @@ class _Size(Generic[E]):
 class _Key(Generic[E]):
     """One key's requests of one priority. Classes of size stay, with what they owe; there are some twenty."""
 
-    __slots__ = ("now", "sizes", "time", "waiting", "wants")
+    __slots__ = ("latest", "now", "sizes", "time", "waiting", "wants")
 
     def __init__(self, time: float) -> None:
         self.time = time
         self.now = 0.0
         """The virtual time within the key."""
+        self.latest = 0.0
+        """The furthest that any of its classes has been served to; a time with nobody waiting forgives all debts."""
         self.waiting = 0
         self.sizes: dict[int, _Size[E]] = {}
         self.wants: Counter[str] = Counter()
@@ -87,10 +89,13 @@ class _Key(Generic[E]):
 class _Level(Generic[E]):
     """One priority."""
 
-    __slots__ = ("keys", "now")
+    __slots__ = ("keys", "latest", "now", "waiting")
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.latest = 0.0
+        """The furthest that any key has been served to."""
+        self.waiting = 0
         self.keys: dict[str | None, _Key[E]] = {}
 
 
@@ -132,6 +137,7 @@ class FairQueue(Generic[E]):
         for pool in entry.order:
             key.wants[pool] += 1
         key.waiting += 1
+        level.waiting += 1
         self._size += 1
 
     def first(self, pools: Collection[str]) -> E | None:
@@ -152,11 +158,14 @@ class FairQueue(Generic[E]):
         key.now = max(key.now, size.time)
         key.time += work
         size.time += math.sqrt(work)
+        level.latest = max(level.latest, key.time)
+        key.latest = max(key.latest, size.time)
         self.remove(entry)
 
     def remove(self, entry: E) -> None:
         """Takes the entry out as if it had never been there. Raises KeyError if it is not."""
-        key = self._levels[entry.priority].keys[entry.key]
+        level = self._levels[entry.priority]
+        key = level.keys[entry.key]
         size = key.sizes[size_of(entry.work)]
         lane = size.lanes[entry.order]
         del lane[entry]
@@ -167,6 +176,11 @@ class FairQueue(Generic[E]):
             if not key.wants[pool]:
                 del key.wants[pool]
         key.waiting -= 1
+        level.waiting -= 1
+        if not key.waiting:
+            key.now = key.latest
+        if not level.waiting:
+            level.now = level.latest
         self._size -= 1
 
     def _sweep(self, level: _Level[E]) -> None:

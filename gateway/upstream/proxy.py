@@ -219,7 +219,7 @@ async def _attempt(lease: Lease, call: Call, clock: Callable[[], float]) -> Open
     )
     status = response.status
     if status in (429, 503):
-        _heed_refusal(endpoint, status, response.headers, clock())
+        _heed_refusal(lease, status, response.headers, clock())
     lease.refused = status >= 500
     streams = is_event_stream(response.headers)
     if status in RETRY_STATUSES or (streams and not call.wait_for_first):
@@ -258,10 +258,12 @@ async def _gather(response: Response, first: bytes) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _heed_refusal(endpoint: Endpoint, status: int, headers: Headers, now: float) -> None:
-    """Lets an endpoint rest that says how long; one that refuses while it works for others rests a moment."""
+def _heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:
+    """Lets an endpoint rest that says how long. One that refuses while it works for others is full, not broken: it
+    rests a moment, and its breaker hears nothing."""
     seconds = rest_seconds(headers)
-    if seconds is None and status == 503 and endpoint.working(now):
-        seconds = REFUSAL_REST
+    if status == 503 and lease.endpoint.working(now):
+        lease.blameless = True
+        seconds = REFUSAL_REST if seconds is None else seconds
     if seconds:
-        endpoint.rest(seconds)
+        lease.endpoint.rest(seconds)

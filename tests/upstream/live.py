@@ -1,0 +1,107 @@
+"""Live pools for tests: on a clock that a test moves, with connectors that never connect, or on real sockets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from random import Random
+
+from gateway.policy.load import parse_policy
+from gateway.policy.schema import Policy
+from gateway.upstream.client import Connector, ConnectorStatistics, Headers, Response, Timeouts
+from gateway.upstream.connect import connect
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.pools import Pools
+from gateway.upstream.proxy import Attempts, Call, Opened
+
+
+class Clock:
+    """Time that stands still until a test moves it."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        self.now += seconds
+
+
+class Nowhere:
+    """A connector for tests that send nothing."""
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def send(
+        self, method: bytes, target: bytes, headers: Headers, body: bytes | AsyncIterator[bytes], timeouts: Timeouts
+    ) -> Response:
+        raise AssertionError("this test sends nothing")
+
+    def statistics(self) -> ConnectorStatistics:
+        return ConnectorStatistics(active=0, idle=0, opened=0)
+
+    async def aclose(self) -> None:
+        self.closed = True
+
+
+def policy_of(pools: dict[str, Iterable[str]], extra: str = "", own: dict[str, str] | None = None) -> Policy:
+    """Model `m` on these pools, probes off. `extra` is YAML at the top level, `own` is YAML in flow style per pool."""
+    lines = ["defaults: {health: {interval: off}, telemetry: {interval: off}}"] if "defaults" not in extra else []
+    lines += [extra, "pools:"]
+    for name, urls in pools.items():
+        listed = ", ".join(url if url.startswith("{") else f'"{url}"' for url in urls)
+        lines.append(f"  {name}: {{endpoints: [{listed}]{(own or {}).get(name, '')}}}")
+    lines.append(f"models: {{m: {{pools: [{', '.join(pools)}]}}}}")
+    return parse_policy("\n".join(lines), "policy.yaml", {})
+
+
+def still(policy: Policy, clock: Callable[[], float] | None = None) -> Pools:
+    """Pools that send nothing."""
+    pools = Pools(lambda endpoint, pool: Nowhere(), Random(7), clock or Clock())
+    pools.apply(policy)
+    return pools
+
+
+@asynccontextmanager
+async def wired(policy: Policy, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Pools]:
+    """Pools on real sockets."""
+
+    def make(endpoint: object, pool: object) -> Connector:
+        return connect(endpoint.url, limit=pool.limits.connections)  # type: ignore[attr-defined]
+
+    pools = Pools(make, Random(7), clock)
+    pools.apply(policy)
+    try:
+        yield pools
+    finally:
+        await pools.aclose()
+
+
+class Client:
+    """Sends through `Attempts` and notes what was retried."""
+
+    def __init__(self, pools: Pools) -> None:
+        self.pools = pools
+        self.retries: list[tuple[str, str]] = []
+        self.last: Attempts | None = None
+
+    async def open(self, attempts: int = 2, *, wait_for_first: bool = True, order: tuple[str, ...] = ()) -> Opened:
+        self.last = Attempts(self.pools, lambda pool, reason: self.retries.append((pool, reason)))
+        call = Call(
+            method=b"POST",
+            target=b"/v1/chat/completions",
+            headers=lambda endpoint: [],
+            body=lambda pool: b"{}",
+            pools=order or tuple(pool.name for pool in self.pools),
+            attempts=attempts,
+            wait_for_first=wait_for_first,
+        )
+        return await self.last.open(call)
+
+
+def only(pools: Pools, pool: str = "p") -> Endpoint:
+    (endpoint,) = pools[pool].endpoints
+    return endpoint
