@@ -1,0 +1,1 @@
+"""Who may come in, and how much of it: API keys and their limits."""

@@ -1,0 +1,36 @@
+"""Where the state lives, from the settings: the one place that knows both homes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from random import Random
+
+from gateway.state.memory import MemoryStore
+from gateway.state.redis import RedisStore
+from gateway.state.redis_connect import read_url
+from gateway.state.snapshot import Snapshots
+from gateway.state.store import Store
+
+
+def open_store(
+    redis_url: str,
+    *,
+    replica: str,
+    rng: Random,
+    processes: int = 1,
+    snapshots: Snapshots | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    wall: Callable[[], float] = time.time,
+) -> Store:
+    """Redis where there is a URL, else memory. Nothing connects before `start`.
+
+    `replica` must differ between processes and should be the same after a restart (such as host name and worker
+    number), so that a process finds its own learned state again. `processes` divides limits in memory.
+
+    Raises InvalidSetting for a URL that cannot be read.
+    """
+    if not redis_url:
+        return MemoryStore(replicas=processes, snapshots=snapshots, wall=wall)
+    address = read_url(redis_url)
+    return RedisStore(address.connect, replica=replica, prefix=address.prefix, clock=clock, wall=wall, rng=rng)

@@ -1,0 +1,62 @@
+"""A breaker over one way to Redis: when is it lost, and when may it be tried again.
+
+Connected until `THRESHOLD` failures in a row, of whatever class: refused, timed out, read-only, loading, cluster
+down. Then lost: one attempt per pause, and the pause doubles with jitter up to a limit. One success closes it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from random import Random
+
+log = logging.getLogger("gateway.state")
+
+THRESHOLD = 3
+FIRST_PAUSE = 0.25
+LONGEST_PAUSE = 2.0
+
+
+class Link:
+    """Not connected at the start, with an attempt due."""
+
+    def __init__(self, name: str, *, clock: Callable[[], float], wall: Callable[[], float], rng: Random) -> None:
+        self.connected = False
+        self.since = wall()
+        self.error: str | None = "NotYetReached"
+        self.opened = 0
+        """Times that a connected link was lost."""
+        self._name = name
+        self._clock, self._wall, self._rng = clock, wall, rng
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+        self._retry_at = clock()
+
+    @property
+    def sound(self) -> bool:
+        """Connected, and the last attempt was a success."""
+        return self.connected and not self._failures
+
+    def allows(self) -> bool:
+        """Whether an attempt makes sense now."""
+        return self.connected or self._clock() >= self._retry_at
+
+    def succeeded(self) -> None:
+        if not self.connected:
+            log.info("shared state: %s is connected", self._name)
+            self.connected, self.since, self.error = True, self._wall(), None
+        self._failures = 0
+        self._pause = FIRST_PAUSE
+
+    def failed(self, error: str) -> None:
+        """`error` is a class name: it goes into logs and `/ready`, where a message could quote an address."""
+        self._failures += 1
+        if self.connected and self._failures < THRESHOLD:
+            return
+        if self.connected:
+            log.warning("shared state: %s is lost (%s); this replica goes on with its own view", self._name, error)
+            self.connected, self.since = False, self._wall()
+            self.opened += 1
+        self.error = error
+        self._retry_at = self._clock() + self._pause * self._rng.uniform(0.5, 1.0)
+        self._pause = min(self._pause * 2, LONGEST_PAUSE)
