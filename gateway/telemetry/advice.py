@@ -104,8 +104,8 @@ def _acceptance(evidence: Evidence, limits: Thresholds) -> Advice | None:
     figures = {"acceptance_rate": found.rate, "alert": limits.acceptance_alert}
     if found.rate < TUNED_ALERT and not evidence.was_healthy:
         text = (
-            f"{found.rate:.0%} of the drafted tokens are accepted, and it was no more since this engine is watched: "
-            "the drafter does not fit its target. If the target was fine-tuned, tune the drafter with it, or run without"
+            f"{found.rate:.0%} of the drafted tokens are accepted, and never more since the engine was first seen: the "
+            "drafter does not fit its target. If the target was fine-tuned, tune the drafter with it, or run without"
         )
         return Advice(Code.NOT_TUNED, Severity.CRITICAL, text, figures)
     text = (

@@ -23,8 +23,8 @@ _MAX_VALUE_BYTES = 64
 
 # Possessive repeats: a broken line fails in one pass, however long it is.
 _LABELS = rb'\{(?:[^"\n{}]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'
-_HEAD = re.compile(rb"([a-zA-Z_:][\w:]*)[ \t]*+(" + _LABELS + rb")?")
-_LINE = re.compile(rb"(([a-zA-Z_:][\w:]*)[ \t]*+(?:" + _LABELS + rb"(?=\}))?)\}?[ \t]*+([-+]?[\w.][-+\w.]*+)(?=\s|$)")
+_HEAD = re.compile(rb"([a-zA-Z_:][\w:]*+)[ \t]*+(" + _LABELS + rb")?")
+_LINE = re.compile(rb"([a-zA-Z_:][\w:]*+[ \t]*+(?:" + _LABELS + rb"(?=\}))?)\}?[ \t]*+([-+]?[\w.][-+\w.]*+)(?=\s|$)")
 _LABEL = re.compile(rb'([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\\n]++|\\.)*+)"')
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 
@@ -89,7 +89,7 @@ class Selector(Generic[T]):
         head = match[1]
         if head not in self._by_head:
             self._by_head[head] = self._series(head)
-        return self._by_head.get(head), _number(match[3])
+        return self._by_head.get(head), _number(match[2])
 
     def _series(self, head: bytes) -> Series[T] | None:
         match = _HEAD.fullmatch(head)

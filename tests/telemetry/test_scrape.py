@@ -1,0 +1,340 @@
+"""Scraping real servers on loopback: simulated vLLMs, and some that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway.policy.load import load_policy
+from gateway.telemetry.checklist import MtpChecklist
+from gateway.telemetry.fetch import MAX_PAGE_BYTES, ConnectorFetch, Fetch, FetchFailed, HttpxFetch
+from gateway.telemetry.identity import Identity, ServedModel, parse_models, parse_version
+from gateway.telemetry.mtp import MtpState
+from gateway.telemetry.scrape import Scraper
+from gateway.telemetry.view import TelemetryView
+from gateway.upstream.client import Timeouts
+from gateway.upstream.connect import connect
+from gateway.upstream.pools import Pools
+from tests.servers import serve
+from tests.sim.helpers import FAST, FAST_MTP, Server, sim
+from tests.telemetry.helpers import FakeModel, FakeMtp, FakePool, FakePools, engine, pool
+
+EVERY = 0.02
+"""Scrape interval, seconds; servers run twenty times as fast as real ones."""
+
+
+@dataclass
+class Running:
+    """A scraper at work."""
+
+    view: TelemetryView
+    checklist: MtpChecklist
+    pools: FakePools
+
+    async def until(self, true: Callable[[], object]) -> None:
+        """Waits for a state that scraping brings about."""
+        async with asyncio.timeout(20):
+            while not true():
+                await asyncio.sleep(0.005)
+
+    async def scraped(self, url: str, times: int = 1) -> None:
+        """Waits until a page that was asked for from now on has been read."""
+        record = self.view.endpoints()[url]
+        goal = record.scrapes + times + 1
+        await self.until(lambda: record.scrapes >= goal)
+
+
+@asynccontextmanager
+async def httpx_fetch() -> AsyncIterator[Fetch]:
+    async with httpx.AsyncClient(trust_env=False) as client:
+        yield HttpxFetch(client)
+
+
+@asynccontextmanager
+async def connector_fetch() -> AsyncIterator[Fetch]:
+    fetch = ConnectorFetch(connect, Timeouts())
+    try:
+        yield fetch
+    finally:
+        await fetch.aclose()
+
+
+@asynccontextmanager
+async def scraping(*pools: FakePool, fetch: Any = connector_fetch, window: float = 600.0) -> AsyncIterator[Running]:
+    mine = FakePools(list(pools))
+    view = TelemetryView(mine, lambda: [FakeModel("e4b", tuple(p.name for p in mine))], time.monotonic)
+    checklist = MtpChecklist(view, lambda: FakeMtp(window=window), time.monotonic)
+    async with fetch() as pages:
+        task = asyncio.create_task(Scraper(view, pages, Random(1), time.monotonic).run())
+        try:
+            running = Running(view, checklist, mine)
+            await running.until(lambda: view.endpoints())
+            yield running
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def _talk(server: Server, count: int = 6, tokens: int = 120) -> None:
+    await asyncio.gather(*(server.chat(f"Explain item {i}.", max_tokens=tokens, ignore_eos=True) for i in range(count)))
+
+
+@pytest.mark.parametrize("fetch", [httpx_fetch, connector_fetch])
+async def test_acceptance_equals_the_servers_own_counters(fetch: Any) -> None:
+    """What the checklist says of two servers together is what their counters say, exactly."""
+    async with AsyncExitStack() as stack:
+        one, two = [await stack.enter_async_context(sim(replace(FAST_MTP, seed=seed))) for seed in (1, 2)]
+        running = await stack.enter_async_context(
+            scraping(pool("mtp", one.url, two.url, k=2, interval=EVERY), fetch=fetch)
+        )
+        for server in (one, two):
+            await running.scraped(server.url)
+            await _talk(server)
+            await running.scraped(server.url)
+        metrics = [await server.metrics() for server in (one, two)]
+        found = running.checklist.acceptance("mtp", "e4b")
+        totals = running.view.spec_totals()["e4b"]
+
+    def both(name: str, position: int | None = None) -> float:
+        key = () if position is None else (("position", str(position)),)
+        return sum(m[f"vllm:spec_decode_num_{name}_total"][key] for m in metrics)
+
+    assert found is not None
+    assert found.drafts == totals["drafts"] == both("drafts")
+    assert found.rate == both("accepted_tokens") / both("draft_tokens")
+    assert found.mean_length == 1 + both("accepted_tokens") / both("drafts")
+    assert found.positions == tuple(both("accepted_tokens_per_pos", i) / both("drafts") for i in (0, 1))
+
+
+async def test_who_answers_is_asked_at_the_start() -> None:
+    """Version, served names and context length are known soon after the first page; the key is sent along."""
+    async with sim(replace(FAST, api_key="secret")) as server:
+        mine = pool("plain", server.url, interval=EVERY)
+        mine.endpoints[0].api_key = b"secret"
+        async with scraping(mine) as running:
+            await running.until(lambda: running.view.identity(server.url).models)
+            identity = running.view.identity(server.url)
+
+    assert identity.version is not None
+    assert identity.version.startswith("0.33")
+    assert [model.name for model in identity.models] == ["e4b", "gemma"]
+    assert identity.context_length("gemma") == 16384
+
+
+class Switch:
+    """An app in front of another that can be exchanged, as a restarted server at the same address is."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self.app(scope, receive, send)
+
+
+def answering(pages: Mapping[str, Callable[[], bytes | Awaitable[bytes]]]) -> Any:
+    """An app whose paths answer with what these functions give."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        page = pages.get(scope["path"])
+        made = page() if page else b""
+        body = made if isinstance(made, bytes) else await made
+        await send({"type": "http.response.start", "status": 200 if page else 404, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def test_a_restarted_server_is_asked_again_and_counted_on() -> None:
+    """A new process at the same address, with another model and lower counters: totals go on, identity is new."""
+    page = engine(spec_decode_num_drafts_total=50.0, spec_decode_num_draft_tokens_total=100.0)
+    later = engine(spec_decode_num_drafts_total=7.0, spec_decode_num_draft_tokens_total=14.0)
+    old = {
+        "/metrics": lambda: page.encode(),
+        "/version": lambda: b'{"version":"0.30.0"}',
+        "/v1/models": lambda: b'{"data":[{"id":"e4b","root":"base","max_model_len":8192}]}',
+    }
+    new = {**old, "/metrics": lambda: later.encode(), "/version": lambda: b'{"version":"0.33.0"}'}
+    switch = Switch(answering(old))
+    async with serve(switch, lifespan="off") as url, scraping(pool("mtp", url, k=2, interval=EVERY)) as running:
+        await running.until(lambda: running.view.identity(url).version == "0.30.0")
+        switch.app = answering(new)
+        await running.until(lambda: running.view.identity(url).version == "0.33.0")
+        await running.scraped(url)
+        record = running.view.endpoints()[url]
+        totals = running.view.spec_totals()["e4b"]
+
+    assert record.track.restarts == 1
+    assert (totals["drafts"], totals["draft_tokens"]) == (57.0, 114.0)
+    assert record.identity.models == (ServedModel("e4b", "base", None, 8192),)
+
+
+@pytest.mark.parametrize("fetch", [httpx_fetch, connector_fetch])
+async def test_a_hanging_endpoint_delays_no_other(fetch: Any) -> None:
+    """One endpoint never answers; the others are read on, and the hanging one fails by its own deadline."""
+    hang: list[asyncio.Event] = []
+
+    async def never() -> bytes:
+        hang.append(asyncio.Event())
+        await hang[-1].wait()
+        return b""
+
+    async with (
+        serve(answering({"/metrics": never}), lifespan="off") as stuck,
+        sim(FAST) as server,
+        scraping(pool("plain", stuck, server.url, interval=EVERY, stale_after=1.0), fetch=fetch) as running,
+    ):
+        await running.until(lambda: hang)
+        await running.scraped(server.url, times=3)
+        while_hanging = running.view.endpoints()[stuck].errors
+        await running.until(lambda: running.view.endpoints()[stuck].errors)
+        for event in hang:
+            event.set()
+        error = running.view.endpoints()[stuck].error
+
+    assert (while_hanging, error) == (0, "timeout")
+
+
+async def test_failures_are_said_once_and_recovery_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A server whose metrics fail is logged once however often it is tried; its return is logged, and it is asked who
+    it is."""
+    async with sim(FAST) as server, scraping(pool("plain", server.url, interval=EVERY)) as running:
+        record = running.view.endpoints()[server.url]
+        await running.until(lambda: record.identity.models)
+        with caplog.at_level(logging.INFO, "gateway.telemetry"):
+            await server.faults(metrics_down=True)
+            await running.until(lambda: record.failures >= 3)
+            asked = record.identity_asked
+            await server.faults()
+            await running.until(lambda: record.failures == 0 and record.identity_asked != asked)
+        messages = [row.getMessage() for row in caplog.records if row.name == "gateway.telemetry"]
+
+    assert messages == ["no telemetry from endpoint", "telemetry from endpoint again"]
+    assert record.errors >= 3
+
+
+async def test_a_large_page_is_read_and_a_larger_one_is_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten megabytes are read, off the loop; beyond the limit the page is refused, and that is said once."""
+    noise = b'vllm:request_prompt_tokens_bucket{engine="0",le="5.0",model_name="e4b"} 1.0\n'
+    size = [10_000_000]
+
+    def page() -> bytes:
+        return noise * (size[0] // len(noise)) + engine(num_requests_running=3.0).encode()
+
+    async with (
+        serve(answering({"/metrics": page}), lifespan="off") as url,
+        scraping(pool("plain", url, interval=0.2)) as running,
+    ):
+        record = running.view.endpoints()[url]
+        await running.until(lambda: record.scrapes)
+        running_now, read_bytes = running.view.pool_load("plain").in_flight, record.page_bytes
+        size[0] = MAX_PAGE_BYTES + 1000
+        with caplog.at_level(logging.WARNING, "gateway.telemetry"):
+            await running.until(lambda: record.errors >= 2)
+
+    assert running_now == 3.0
+    assert read_bytes > 9_999_000
+    assert record.error == f"page above {MAX_PAGE_BYTES} bytes"
+    assert [row.getMessage() for row in caplog.records] == ["no telemetry from endpoint"]
+
+
+async def test_the_scraper_follows_the_pools() -> None:
+    """An endpoint that a reload adds is scraped, one that it removes is not any more."""
+    async with sim(FAST) as one, sim(FAST) as two, scraping(pool("plain", one.url, interval=EVERY)) as running:
+        first = running.view.endpoints()[one.url]
+        await running.until(lambda: first.scrapes)
+        running.pools.pools[:] = [pool("plain", two.url, interval=EVERY)]
+        running.view.match()
+        await running.until(lambda: (record := running.view.endpoints().get(two.url)) and record.scrapes)
+        stopped = first.scrapes
+        await running.scraped(two.url, times=5)
+
+    assert first.scrapes == stopped
+    assert list(running.view.endpoints()) == [two.url]
+
+
+async def test_a_collapse_of_a_simulated_server_is_seen_and_its_end() -> None:
+    """The drafter of a real (simulated) engine drifts under traffic: drifting; repaired: healthy again."""
+    async with sim(FAST_MTP) as server, scraping(pool("mtp", server.url, k=2, interval=EVERY), window=10.0) as running:
+
+        async def traffic_until(state: MtpState) -> None:
+            async with asyncio.timeout(40):
+                while running.checklist.state("mtp", "e4b") is not state:
+                    await _talk(server, count=8, tokens=60)
+
+        await traffic_until(MtpState.HEALTHY)
+        await server.faults(drift=0.3)
+        await traffic_until(MtpState.DRIFTING)
+        (report,) = running.checklist.reports()
+        await server.faults()
+        await traffic_until(MtpState.HEALTHY)
+
+    assert report.advice
+    assert report.recent is not None
+    assert report.recent.rate < 0.25
+
+
+async def test_the_real_pools_and_policy_fit(tmp_path: Path) -> None:
+    """The view reads the gateway's own pools and policy as they are, and scrapes what they name."""
+    async with sim(FAST_MTP) as server:
+        file = tmp_path / "policy.yaml"
+        file.write_text(
+            "version: 1\n"
+            "defaults: {telemetry: {interval: 20ms}}\n"
+            f'pools: {{mtp: {{endpoints: ["{server.url}"], speculative: {{method: mtp, tokens: 2}}}}}}\n'
+            "models: {gemma: {pools: [mtp]}}\n"
+        )
+        policy = load_policy(str(file), {})
+        pools = Pools(lambda endpoint, _: connect(endpoint.url), Random(1), time.monotonic)
+        pools.apply(policy)
+        view = TelemetryView(pools, lambda: policy.models.values(), time.monotonic)
+        checklist = MtpChecklist(view, lambda: policy.mtp, time.monotonic)
+        async with connector_fetch() as fetch:
+            view.match()
+            (record,) = view.endpoints().values()
+            scraper = Scraper(view, fetch, Random(1), time.monotonic)
+            await scraper.scrape(record)
+            await _talk(server, count=2)
+            await scraper.scrape(record)
+        await pools.aclose()
+
+    assert view.disagreements() == ()
+    assert view.pool_drafts("mtp") is True
+    assert [(row.pool, row.model, row.tokens) for row in checklist.reports()] == [("mtp", "gemma", 2)]
+
+
+@pytest.mark.parametrize("fetch", [httpx_fetch, connector_fetch])
+async def test_no_server_is_a_reason(fetch: Any) -> None:
+    """A refused connection is a failure with a word for it, not an exception of the client's."""
+    async with serve(answering({}), lifespan="off") as url:
+        pass
+    async with fetch() as pages:
+        with pytest.raises(FetchFailed, match=r"ConnectError|connect_failed"):
+            await pages.get(url, "/metrics", None, 2.0)
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"data":{}}', b'{"data":[1,{"id":5},{}]}', b"\xff"])
+def test_an_identity_of_nonsense_is_empty(body: bytes) -> None:
+    """Any answer to `/version` and `/v1/models` is read, or not, without an error."""
+    assert (parse_version(body), parse_models(body)) == (None, ())
+
+
+def test_an_unknown_name_gets_the_shortest_context() -> None:
+    """A gate on the context length never lets through more than some model here can take."""
+    models = (ServedModel("a", None, None, 4096), ServedModel("b", None, "a", 8192), ServedModel("c", None, None, None))
+
+    assert Identity(None, models).context_length("b") == 8192
+    assert Identity(None, models).context_length("x") == 4096
+    assert Identity().context_length("x") is None

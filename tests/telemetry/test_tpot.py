@@ -1,0 +1,103 @@
+"""Time per token of two pools, compared where they did alike work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+
+from gateway.telemetry.tpot import TpotTable, bucket_of, compare
+
+
+def _table(rows: Sequence[tuple[float, float, float]], repeat: int = 40, now: float = 0.0) -> TpotTable:
+    """Rows of (tokens, running, seconds)."""
+    table = TpotTable(600.0)
+    for tokens, running, seconds in [*rows] * repeat:
+        table.observe(now, tokens, running, seconds)
+    return table
+
+
+def test_the_gain_is_the_share_of_time_saved() -> None:
+    """8.6 ms where the plain pool takes 10 is a gain of 14 %, or 1.4 ms per token."""
+    found = compare(_table([(200, 8, 0.0086)]), _table([(200, 8, 0.010)]), 0.0, "requests")
+
+    assert found is not None
+    assert found.gain == pytest.approx(0.14)
+    assert found.saved_ms == pytest.approx(1.4)
+    assert found.error == pytest.approx(0.0, abs=1e-6)
+
+
+def test_unlike_work_is_not_compared() -> None:
+    """A busy drafting pool beside an idle plain one says nothing; only the common buckets count."""
+    mtp = _table([(500, 64, 0.020), (500, 2, 0.008)])
+    plain = _table([(500, 2, 0.010), (5, 2, 0.004)])
+    found = compare(mtp, plain, 0.0, "requests")
+
+    assert found is not None
+    assert found.gain == pytest.approx(0.2)
+    assert found.buckets == 1
+    assert compare(_table([(500, 64, 0.02)]), _table([(500, 2, 0.01)]), 0.0, "requests") is None
+
+
+def test_buckets_are_weighted_by_what_both_know() -> None:
+    """A mix of loads does not turn the sign: each bucket says -10 %, so the whole does."""
+    mtp = _table([(100, 1, 0.0055)] * 9 + [(100, 32, 0.022)])
+    plain = _table([(100, 1, 0.005)] + [(100, 32, 0.020)] * 9)
+    found = compare(mtp, plain, 0.0, "requests")
+
+    assert found is not None
+    assert found.gain == pytest.approx(-0.1)
+
+
+def test_too_few_answers_say_nothing() -> None:
+    """A comparison needs both sides' answers, twenty of them."""
+    assert compare(_table([(100, 1, 0.005)], 19), _table([(100, 1, 0.01)]), 0.0, "requests") is None
+    assert compare(_table([(100, 1, 0.005)], 20), _table([(100, 1, 0.01)]), 0.0, "requests") is not None
+
+
+def test_old_answers_fade() -> None:
+    """After a few time constants what was measured no longer counts, and new answers do."""
+    mtp, plain = _table([(100, 1, 0.005)]), _table([(100, 1, 0.010)], 4000)
+    assert compare(mtp, plain, 1800.0, "requests") is None
+
+    for _ in range(60):
+        mtp.observe(1800.0, 100, 1, 0.020)
+    found = compare(mtp, plain, 1800.0, "requests")
+
+    assert found is not None
+    assert found.gain < -0.8
+
+
+def test_the_error_covers_the_truth() -> None:
+    """With noisy answers the true gain lies within three standard errors, and the error shrinks with their number."""
+    rng = Random(7)
+    errors = []
+    for count in (50, 800):
+        mtp, plain = TpotTable(600.0), TpotTable(600.0)
+        for _ in range(count):
+            mtp.observe(0.0, 200, 4, 0.009 * rng.lognormvariate(0, 0.3))
+            plain.observe(0.0, 200, 4, 0.010 * rng.lognormvariate(0, 0.3))
+        found = compare(mtp, plain, 0.0, "requests")
+        assert found is not None
+        assert abs(found.gain - 0.1) < 3 * found.error
+        errors.append(found.error)
+
+    assert errors[1] < errors[0] / 3
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_time_is_left_out(seconds: float) -> None:
+    """Clock trouble must not poison a mean of logarithms."""
+    table = _table([(100, 1, 0.01)])
+    table.observe(0.0, 100, 1, seconds)
+    table.observe(0.0, 1, 1, 0.5)
+
+    assert [cell.weight for cell in table.cells(0.0).values()] == [40.0]
+
+
+def test_buckets_are_powers() -> None:
+    """Load by powers of two, length by powers of four."""
+    assert bucket_of(1, 8) == (0, 1)
+    assert bucket_of(0, 0) == (0, 0)
+    assert bucket_of(64, 300) == (6, 4)
