@@ -29,27 +29,7 @@ from gateway.upstream.fair import FairQueue
 from gateway.upstream.lease import Lease
 from gateway.upstream.places import Places
 from gateway.upstream.pool import NOBODY, Pool
-
-
-class Waiter:
-    """One request in the queue."""
-
-    __slots__ = ("exclude", "future", "home", "key", "lease", "order", "priority", "since", "urgent", "work")
-
-    def __init__(
-        self, order: tuple[str, ...], work: float, priority: int, key: str | None, exclude: Set[str], since: float
-    ) -> None:
-        self.order = order
-        self.work = work
-        self.priority = priority
-        self.key = key
-        self.exclude = exclude
-        self.since = since
-        self.urgent = False
-        self.home: Pool | None = None
-        """The pool whose queue it counts in."""
-        self.future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self.lease: Lease | None = None
+from gateway.upstream.waiter import Waiter
 
 
 class WaitObserver(Protocol):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 
+from gateway.errors import GatewayError
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import Policy
+from gateway.types import Result
 from gateway.upstream.client import Connector, ConnectorStatistics, Headers, Response, Timeouts
 from gateway.upstream.connect import connect
 from gateway.upstream.endpoint import Endpoint
@@ -47,7 +49,7 @@ class Nowhere:
         self.closed = True
 
 
-def policy_of(pools: dict[str, Iterable[str]], extra: str = "", own: dict[str, str] | None = None) -> Policy:
+def policy_of(pools: Mapping[str, Iterable[str]], extra: str = "", own: dict[str, str] | None = None) -> Policy:
     """Model `m` on these pools, probes off. `extra` is YAML at the top level, `own` is YAML in flow style per pool."""
     lines = ["defaults: {health: {interval: off}, telemetry: {interval: off}}"] if "defaults" not in extra else []
     lines += [extra, "pools:"]
@@ -105,3 +107,16 @@ class Client:
 def only(pools: Pools, pool: str = "p") -> Endpoint:
     (endpoint,) = pools[pool].endpoints
     return endpoint
+
+
+async def ask(pools: Pools) -> int | str:
+    """One request to its end: the status, or the error's class."""
+    try:
+        opened = await Client(pools).open()
+    except GatewayError as error:
+        return type(error).__name__
+    status = opened.response.status
+    while await opened.response.read():
+        pass
+    opened.lease.release(Result.OK if status == 200 else Result.BACKEND_ERROR)
+    return status

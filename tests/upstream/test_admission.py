@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gateway.errors import NothingAvailable, TooManyRequests
 from gateway.types import Result
@@ -250,41 +247,6 @@ class TestLeaving:
         assert waiter.cancelled()
 
 
-class TestReload:
-    async def test_a_higher_limit_serves_those_who_wait(self) -> None:
-        """A reload takes effect on the queue at once."""
-        pools = one(1)
-        await pools.admit(("p",))
-        waiter = await stand(pools)
-        pools.apply(policy_of(ONE, own={"p": limited(2)}))
-
-        assert (await waiter).pool == "p"
-
-    async def test_a_pool_that_goes_takes_its_queue_along(self) -> None:
-        """Those who could go nowhere else are told; those who can, wait on."""
-        pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
-        held = [await pools.admit(("p",)), await pools.admit(("q",))]
-        alone, both = await stand(pools, "p"), await stand(pools, "p", "q")
-        pools.apply(policy_of({"q": TWO["q"]}, own={"q": limited(1)}))
-
-        with pytest.raises(NothingAvailable):
-            await alone
-        held[0].release(Result.OK)
-        held[1].release(Result.OK)
-        assert (await both).pool == "q"
-        assert pools["q"].eligible == 0
-
-    async def test_a_pool_that_comes_serves_those_who_named_it(self) -> None:
-        """Counts stay right when a pool appears while its future requests already wait."""
-        pools = still(policy_of({"q": TWO["q"]}, own={"q": limited(1)}))
-        await pools.admit(("q",))
-        waiter = await stand(pools, "p", "q")
-        pools.apply(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
-
-        assert (await waiter).pool == "p"
-        assert (pools["p"].eligible, pools["q"].eligible) == (0, 0)
-
-
 class TestTimeAlone:
     async def test_a_rest_that_ends_is_noticed_without_any_event(self) -> None:
         """A waiter behind a resting endpoint is served when the rest is over."""
@@ -308,94 +270,3 @@ class TestTimeAlone:
 
         assert heard == [("p", 2.5)]
         assert (pools["p"].statistics().queued, pools["p"].statistics().waited_seconds) == (1, 2.5)
-
-
-STEPS = st.one_of(
-    st.tuples(
-        st.just("come"),
-        st.sampled_from([("p",), ("q",), ("p", "q")]),
-        st.sampled_from([None, "a", "b"]),
-        st.integers(0, 1),
-    ),
-    st.tuples(st.sampled_from(["end", "leave", "down", "up", "turn", "shut"]), st.integers(0, 1000)),
-)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(STEPS, max_size=40))
-def test_whatever_happens_no_limit_is_passed_and_nothing_leaks(steps: list[tuple[object, ...]]) -> None:
-    """Any order of arrivals, ends, leavings and outages: in flight stays within pool and slice limits, no waiter is
-    left while its pool has room, and all counts are zero in the end."""
-    asyncio.run(_play(steps))
-
-
-async def _play(steps: list[tuple[object, ...]]) -> None:
-    policy = policy_of(
-        {"p": ['{url: "http://a:1", slice: s}', "http://b:1"], "q": ['{url: "http://c:1", slice: s}']},
-        "slices: {s: {in_flight: 2}}",
-        own={"p": limited(3, queue=4, wait="1h"), "q": limited(2, queue=4, wait="1h")},
-    )
-    clock = Clock()
-    pools = still(policy, clock)
-    endpoints = [endpoint for pool in pools for endpoint in pool.endpoints]
-    tasks: list[asyncio.Task[Lease]] = []
-
-    def granted() -> list[Lease]:
-        done = [task for task in tasks if task.done() and not task.cancelled() and not task.exception()]
-        return [lease for task in done if not (lease := task.result()).released]
-
-    for step in steps:
-        clock.pass_(0.3)
-        if step[0] == "come":
-            _, order, key, priority = step
-            tasks.append(asyncio.create_task(pools.admit(order, 1.0, priority, key)))  # type: ignore[arg-type]
-        else:
-            kind, number = step
-            assert isinstance(number, int)
-            if kind == "end" and (held := granted()):
-                held[number % len(held)].release([Result.OK, Result.BACKEND_ERROR][number % 2])
-            elif kind == "leave" and tasks:
-                tasks[number % len(tasks)].cancel()
-            elif kind in ("down", "up"):
-                endpoints[number % 3].probed(kind == "up")
-            elif kind == "shut":
-                endpoints[number % 3].stalled()
-        if step[0] != "leave":
-            for _ in range(3):
-                await asyncio.sleep(0)
-            _check(pools)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    for lease in granted():
-        lease.release(Result.OK)
-    _check(pools)
-    assert pools.admission.waiting == 0
-    assert [(p.in_flight, p.waiting, p.eligible) for p in pools] == [(0, 0, 0)] * 2
-    assert all((e.in_flight, e.streaming, len(e.leases)) == (0, 0, 0) for e in endpoints)
-    assert pools._slices["s"].in_flight == 0
-    assert not pools.admission._places._by_pool
-
-
-def _check(pools: Pools) -> None:
-    assert pools["p"].in_flight <= 3
-    assert pools["q"].in_flight <= 2
-    assert pools._slices["s"].in_flight <= 2
-    for pool in pools:
-        assert pool.waiting <= 4
-        assert pool.in_flight == sum(endpoint.in_flight for endpoint in pool.endpoints)
-        assert pool.ready == sum(endpoint.ready for endpoint in pool.endpoints)
-        if pool.eligible:
-            # An endpoint that has just been found usable by the clock is noticed by a timer, not here.
-            assert not [e for e in pool.endpoints if e.ready and e.room() and pool.in_flight < pool._limit]
-
-
-def test_the_random_choice_is_reproducible() -> None:
-    """Randomness is a parameter."""
-    first, second = (still(policy_of({"p": [f"http://h{n}:1" for n in range(9)]})) for _ in range(2))
-    assert isinstance(first["p"]._rng, Random)
-
-    assert [first.lease("p").endpoint.url for _ in range(50)] == [  # type: ignore[union-attr]
-        second.lease("p").endpoint.url  # type: ignore[union-attr]
-        for _ in range(50)
-    ]

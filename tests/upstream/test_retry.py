@@ -57,7 +57,7 @@ class TestClasses:
 
     def test_what_was_not_sent_is_free(self) -> None:
         """A refused connection costs neither an attempt nor the budget."""
-        assert FREE == {"connect", "connections"}
+        assert {"connect", "connections"} == FREE
 
 
 class TestFirstEvent:
