@@ -21,6 +21,7 @@ from gateway.api.core import Learned, activate
 from gateway.api.explain import IdlePools, explain
 from gateway.api.head import Head
 from gateway.app import build
+from gateway.bench import command as bench_command
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import shared_by_workers
@@ -81,6 +82,8 @@ def parser() -> argparse.ArgumentParser:
     settings.add_arguments(made)
     made = verb("sim", sim_command.main, "run one simulated vLLM server")
     sim_command.add_arguments(made)
+    made = verb("bench", bench_command.main, "measure the estimator on recorded requests")
+    bench_command.add_arguments(made)
     made = verb("check", _check, "validate policy files", "Prints every error as file:line:column: path: message.")
     made.add_argument("files", nargs="+", metavar="FILE", help="policy files")
     made = verb(

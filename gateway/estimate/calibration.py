@@ -49,15 +49,19 @@ class Calibration:
 
     def merge(self, data: bytes) -> None:
         """Averages the margins, weighted by what each side has seen. Raises `ValueError` for other bytes."""
-        found = json.loads(data)
-        if not isinstance(found, dict):
-            raise ValueError("Not a snapshot of a calibration.")
-        for name, pair in found.items():
-            if name not in Task or not isinstance(pair, list) or len(pair) != 2:
-                raise ValueError("Not a snapshot of a calibration.")
-            task, theirs, margin = Task(name), int(pair[0]), float(pair[1])
+        for task, theirs, margin in _read(data):
             mine = self._seen[task]
             if theirs > 0 and math.isfinite(margin):
                 mean = (self._margins[task] * mine + margin * theirs) / (mine + theirs)
                 self._margins[task] = min(_HIGHEST, max(_LOWEST, mean))
                 self._seen[task] = mine + theirs
+
+
+def _read(data: bytes) -> list[tuple[Task, int, float]]:
+    found = json.loads(data)
+    if not isinstance(found, dict) or not all(isinstance(pair, list) and len(pair) == 2 for pair in found.values()):
+        raise ValueError("Not a snapshot of a calibration.")
+    pairs = [(Task(name), pair) for name, pair in found.items()]
+    if not all(isinstance(seen, int) and isinstance(margin, float) for _, (seen, margin) in pairs):
+        raise ValueError("Not a snapshot of a calibration.")
+    return [(task, seen, margin) for task, (seen, margin) in pairs]

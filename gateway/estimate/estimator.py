@@ -11,7 +11,6 @@ What was learned is the actual lengths' deviation, so it is independent of the p
 
 from __future__ import annotations
 
-import math
 import struct
 from dataclasses import dataclass
 
@@ -33,6 +32,8 @@ _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
 _NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
+_HISTORY = 3.0
+"""Observations from which history is said to settle an estimate."""
 _PREFIX = struct.Struct("<II")
 
 
@@ -205,7 +206,7 @@ def _task(features: Features, guess: Guess, chain: Chain) -> Task:
 
 
 def _source(ruled: Estimate, guess: Guess, chain: Chain) -> str:
-    if chain.weight >= 3.0 and chain.moved >= 0.5 and math.isfinite(chain.spread):
+    if chain.support >= _HISTORY:
         return "history"
     if ruled.source in ("few_shot", "wish", "schema"):
         return ruled.source

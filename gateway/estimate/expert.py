@@ -37,7 +37,7 @@ class View:
 
     system: int
     first: int
-    head: int
+    body: int
     last: int
     any: int
     phrases: int

@@ -158,21 +158,35 @@ def _words() -> dict[str, int]:
     return table
 
 
-def _substrings() -> tuple[tuple[str, int], ...]:
-    """Substring -> bits of its groups, for scripts without spaces."""
+def _starts() -> dict[str, tuple[tuple[str, int], ...]]:
+    """First character -> (substring, bits of its groups), for scripts without spaces."""
     table: dict[str, int] = {}
     for name, parts in _SCRIPT.items():
         for part in parts.split():
             table[part] = table.get(part, 0) | BIT[name]
-    return tuple(table.items())
+    starts: dict[str, tuple[tuple[str, int], ...]] = {}
+    for part, bits in table.items():
+        starts[part[0]] = (*starts.get(part[0], ()), (part, bits))
+    return starts
 
 
-def _phrases(*, latin: bool) -> tuple[tuple[str, int], ...]:
-    found = ((p, PHRASE_BIT[name]) for name, text in _PHRASES.items() for p in text.split("|"))
-    return tuple((f" {p} " if latin else p, bit) for p, bit in found if p.isascii() == latin)
+def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
+    """First word -> (phrase between spaces, its bit)."""
+    table: dict[str, tuple[tuple[str, int], ...]] = {}
+    for name, text in _PHRASES.items():
+        for phrase in text.split("|"):
+            if phrase.isascii():
+                first = phrase.split()[0]
+                table[first] = (*table.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
+    return table
+
+
+def _script_phrases() -> tuple[tuple[str, int], ...]:
+    found = ((phrase, PHRASE_BIT[name]) for name, text in _PHRASES.items() for phrase in text.split("|"))
+    return tuple((phrase, bit) for phrase, bit in found if not phrase.isascii())
 
 
 WORDS = _words()
-SUBSTRINGS = _substrings()
-LATIN_PHRASES = _phrases(latin=True)
-SCRIPT_PHRASES = _phrases(latin=False)
+STARTS = _starts()
+LATIN_PHRASES = _latin_phrases()
+SCRIPT_PHRASES = _script_phrases()

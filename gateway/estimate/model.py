@@ -4,20 +4,22 @@
     spread   exp(bias + sum of weights of the set bits) (same scale, mean absolute error in sources not trained on)
     tasks    softmax(bias + sum of weights of the set bits)
 
-Every tree asks the same questions on each of its levels, so that a tree is a table indexed by a few bits. All trees
-are indexed at once: the answers of one level are the bytes of one big integer, and the levels are added, shifted.
-Likewise the weights of a bit for all tasks are the lanes of one integer. Pure Python, about 20 microseconds.
+Every tree asks the same question in all nodes of a level, so that a tree is a table indexed by a few bits. All trees
+are indexed at once: `bytes.translate` gathers the bits that the trees ask for, level by level; the bytes of a level are
+one big integer, and the levels are added, each shifted by its place. Likewise the weights of a bit for all tasks are
+the lanes of one integer. Pure Python, about 30 microseconds.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import struct
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import compress
-from operator import getitem, itemgetter
+from operator import getitem
 from typing import Any
 
 from gateway.estimate.expert import SETTLED
@@ -31,8 +33,10 @@ SETTLED_SHARE = 0.1
 """Share of the learned correction that counts where the request itself shows the length."""
 IGNORANT_SPREAD = 2.2
 """Mean absolute error, log2, of a guess made with no signal: about a factor of five either way."""
+_HALF = 255
 _LANE = 4
 _LANE_ZERO = 1 << 12
+_LANES = struct.Struct(f"<{len(TASKS)}I")
 _LEAF_SCALE = 1000.0
 _TASK_SCALE = 200.0
 
@@ -61,10 +65,11 @@ class Prior:
         if data.get("size") != SIZE:
             raise ModelError(f"The model was trained on {data.get('size')} signals; this version has {SIZE}.")
         trees: Sequence[Mapping[str, Sequence[int]]] = data["trees"]
-        depth = len(trees[0]["bits"])
-        self._levels: tuple[Callable[[bytes], tuple[int, ...]], ...] = tuple(
-            itemgetter(*(tree["bits"][level] for tree in trees)) for level in range(depth)
-        )
+        self._trees = len(trees)
+        asked = [tree["bits"][level] for level in range(len(trees[0]["bits"])) for tree in trees]
+        # A table of `translate` has 256 places; the last one of each half stays 0 for the bits of the other half.
+        self._first = bytes(bit if bit < _HALF else _HALF for bit in asked)
+        self._second = bytes(bit - _HALF if bit >= _HALF else _HALF for bit in asked)
         self._tables = [[leaf / _LEAF_SCALE for leaf in tree["leaves"]] for tree in trees]
         self._base = float(data["base"])
         self._spread_bias = float(data["spread"]["bias"])
@@ -76,10 +81,16 @@ class Prior:
 
     def guess(self, signals: Signals) -> Guess:
         bits = signals.bits
+        first = bits[:_HALF] + b"\0"
+        second = bits[_HALF:].ljust(256, b"\0")
+        gathered = int.from_bytes(self._first.translate(first), "little")
+        gathered |= int.from_bytes(self._second.translate(second), "little")
+        answers = gathered.to_bytes(len(self._first), "little")
+        trees = self._trees
         index = 0
-        for level, pick in enumerate(self._levels):
-            index += int.from_bytes(bytes(pick(bits)), "little") << level
-        leaves = map(getitem, self._tables, index.to_bytes(len(self._tables), "little"))
+        for level, at in enumerate(range(0, len(answers), trees)):
+            index += int.from_bytes(answers[at : at + trees], "little") << level
+        leaves = map(getitem, self._tables, index.to_bytes(trees, "little"))
         correction = self._base + sum(leaves)
         correction *= SETTLED_SHARE if signals.case in SETTLED else LEARNED_SHARE
         spread = math.exp(self._spread_bias + sum(compress(self._spread, bits)))
@@ -93,12 +104,9 @@ class Prior:
 
     def _tasks(self, bits: bytes) -> tuple[float, ...]:
         chosen = list(compress(self._lanes, bits))
-        raw = sum(chosen).to_bytes(_LANE * len(TASKS) + 1, "little")
+        lanes = _LANES.unpack(sum(chosen).to_bytes(_LANES.size, "little"))
         zero = _LANE_ZERO * len(chosen)
-        logits = [
-            bias + (int.from_bytes(raw[at : at + _LANE], "little") - zero) / _TASK_SCALE
-            for bias, at in zip(self._task_bias, range(0, _LANE * len(TASKS), _LANE), strict=True)
-        ]
+        logits = [bias + (lane - zero) / _TASK_SCALE for bias, lane in zip(self._task_bias, lanes, strict=True)]
         top = max(logits)
         weights = [math.exp(logit - top) for logit in logits]
         total = sum(weights)

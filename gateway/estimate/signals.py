@@ -19,7 +19,7 @@ from gateway.estimate.lexicon import (
     LATIN_PHRASES,
     PHRASES,
     SCRIPT_PHRASES,
-    SUBSTRINGS,
+    STARTS,
     WORDS,
 )
 from gateway.estimate.rules import answer_length
@@ -29,26 +29,23 @@ _HEAD = 360
 _TAIL = 300
 _LINE = 160
 _KNOWN = WORDS.keys()
+_STARTS = STARTS.keys()
+_PHRASE_STARTS = LATIN_PHRASES.keys()
 _WORD = re.compile(r"[a-zà-öø-ÿ+#]+")
+# Begins with a literal, so that the search leaps from line to line.
 _OPTION = re.compile(
-    r"^[ \t]*(?:[-*・•]|\(?[A-Za-z0-9ア-オ①-⑩][).:、．.）:]|\([A-Za-z0-9]{1,2}\))[ \t]*([^\n]*)$", re.MULTILINE
+    r"\n[ \t]{0,8}(?:[-*・•]|\(?[A-Za-z0-9ア-オ①-⑩][).:、．.）:]|\([A-Za-z0-9]{1,2}\))[ \t]{0,8}([^\n]*)"
 )
 _INLINE_OPTION = re.compile(r"\([A-Ea-e1-5]\)|[①-⑤]")
 _TEMPLATE = re.compile(r"\{[^{}]{1,240}\}")
-_TEMPLATE_KEY = re.compile(r'"\w+"\s*:')
+_TEMPLATE_KEY = re.compile(r'"\w{1,40}"\s{0,4}:')
 _COUNTED = re.compile(
-    r"\b(\d{1,3}|two|three|four|five|six|seven|eight|nine|ten)\s+(?:[a-z-]+\s+)?[a-z]+s\b"
-    r"|([0-9０-９]{1,3})\s*(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지)",
-    re.IGNORECASE,
+    r"(\d{1,3})\s{0,2}(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지|(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b)"
 )
-_QUOTED = re.compile(r'[「『"“‘\'][^「」『』"“”\n]{1,16}[」』"”’\']')
-_EITHER = re.compile(r"\b[\w-]+ or (?:[\w-]+\s*){1,4}\?", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
-_NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+")
 _KATAKANA = re.compile(r"[ァ-ヺー]{3,}")
-_CJK = re.compile(r"[\u2e80-\uffff]")
-_AND = re.compile(r"\band\b")
-_CODE_MARKS = re.compile(r"[{}();=<>]")
+_CODE_MARKS = "{}();=<>"
+_QUOTES = '"「『“'
 _ENDS = {":": 1, "：": 1, "?": 2, "？": 2, ".": 3, "。": 3, "!": 3, ")": 4, "]": 4, "}": 4, '"': 4}
 
 _SIZES = (3.0, 4.0, 4.7, 5.3, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0, 11.5)
@@ -80,7 +77,6 @@ NUMBERS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("commas", _COUNTS),
     ("questions", (0.5, 1.5, 2.5)),
     ("ands", (0.5, 1.5, 2.5, 4.5)),
-    ("names", _COUNTS),
     ("katakana", _COUNTS),
     ("code marks", (0.5, 2.5, 6.5, 14.5, 24.5)),
     ("code share", (0.02, 0.2, 0.5)),
@@ -93,13 +89,23 @@ NUMBERS: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("rules", _SHORT_SIZES),
     ("rules over expert", (-3.0, -1.0, 1.0, 3.0)),
 )
-WINDOWS = ("system", "first", "head", "last", "any")
+WINDOWS = ("system", "first", "ask", "last")
 SWITCHES = ("either", "fence", "array", "step by step", "json mode", "tool turn")
 _WINDOW_BITS = len(GROUPS)
 _NUMBER_AT = _WINDOW_BITS * len(WINDOWS) + len(PHRASES)
-_OFFSETS: tuple[tuple[int, tuple[float, ...]], ...] = tuple(
-    (_NUMBER_AT + sum(len(t) for _, t in NUMBERS[:i]), thresholds) for i, (_, thresholds) in enumerate(NUMBERS)
-)
+
+
+def _codes() -> tuple[tuple[tuple[float, ...], tuple[int, ...]], ...]:
+    """Per number: its thresholds, and the bits (as many ones as thresholds are passed) for each count of them."""
+    found: list[tuple[tuple[float, ...], tuple[int, ...]]] = []
+    at = _NUMBER_AT
+    for _, thresholds in NUMBERS:
+        found.append((thresholds, tuple(((1 << k) - 1) << at for k in range(len(thresholds) + 1))))
+        at += len(thresholds)
+    return tuple(found)
+
+
+_CODES = _codes()
 _SWITCH_AT = _NUMBER_AT + sum(len(thresholds) for _, thresholds in NUMBERS)
 _CASE_AT = _SWITCH_AT + len(SWITCHES)
 _TASK_AT = _CASE_AT + len(CASES)
@@ -138,12 +144,11 @@ def signals(features: Features) -> Signals:
     values = (*_numbers(features, view, start), rules, rules - start)
     big = view.system
     big |= view.first << _WINDOW_BITS
-    big |= view.head << 2 * _WINDOW_BITS
+    big |= view.body << 2 * _WINDOW_BITS
     big |= view.last << 3 * _WINDOW_BITS
-    big |= view.any << 4 * _WINDOW_BITS
-    big |= view.phrases << 5 * _WINDOW_BITS
-    for value, (at, thresholds) in zip(values, _OFFSETS, strict=True):
-        big |= ((1 << bisect_left(thresholds, value)) - 1) << at
+    big |= view.phrases << 4 * _WINDOW_BITS
+    for value, (thresholds, codes) in zip(values, _CODES, strict=True):
+        big |= codes[bisect_left(thresholds, value)]
     big |= view.switches << _SWITCH_AT
     big |= 1 << (_CASE_AT + CASES.index(case))
     big |= 1 << (_TASK_AT + _TASKS[ruled])
@@ -155,67 +160,76 @@ def _view(features: Features) -> View:
     """The lexicon's answers for each window of the text, and the ask's shape."""
     head_text, tail_text, system = features.user_head, features.user_tail, features.system_text
     last_part = tail_text or head_text
-    head = head_text[:_HEAD]
-    tail = last_part[-_TAIL:]
+    whole = not tail_text and len(head_text) <= _HEAD + _TAIL
+    ask = head_text if whole else head_text[:_HEAD] + "\n" + last_part[-_TAIL:]
     first_line = head_text.partition("\n")[0]
     last_line = last_part[last_part.rfind("\n") + 1 :]
-    whole_is_head = not tail_text and len(head_text) <= _HEAD
-    mask_head = groups(head)
-    mask_first = mask_head if len(first_line) == len(head) else groups(first_line[:_LINE])
-    mask_last = mask_head if whole_is_head and len(last_line) == len(head) <= _LINE else groups(last_line[-_LINE:])
-    mask_tail = mask_head if whole_is_head and len(head) <= _TAIL else groups(tail)
-    mask_system = groups(system) if system else 0
-    ask = head if whole_is_head else head + "\n" + tail
-    switches = 0
-    either = _EITHER.search(ask) is not None if " or " in ask else False
-    template = _TEMPLATE.search(system) or _TEMPLATE.search(head) if "{" in system or "{" in head else None
-    array = "[{" in system or "[{" in head
+    words = _WORD.findall(ask.lower())
+    body = groups(ask, words)
+    first = body if len(first_line) == len(ask) <= _LINE else groups(first_line[:_LINE])
+    last = body if len(last_line) == len(ask) <= _LINE else groups(last_line[-_LINE:])
+    in_system = groups(system) if system else 0
+    braces = "{" in system or "{" in ask
+    template = (_TEMPLATE.search(system) or _TEMPLATE.search(ask[:_HEAD])) if braces else None
+    array = braces and ("[{" in system or "[{" in ask)
+    either = " or " in ask and _asks_either(ask)
     fence = "```" in head_text or "```" in tail_text
     json_mode = features.structure in (Structure.JSON_OBJECT, Structure.JSON_SCHEMA)
+    switches = 0
     for i, on in enumerate((either, fence, array, features.step_by_step, json_mode, features.after_tool)):
         switches |= on << i
-    options = _OPTION.findall(last_part[-1200:]) if "\n" in last_part else []
     return View(
-        system=mask_system,
-        first=mask_first,
-        head=mask_head,
-        last=mask_last,
-        any=mask_system | mask_head | mask_tail | mask_last,
-        phrases=_phrases(ask, system),
+        system=in_system,
+        first=first,
+        body=body,
+        last=last,
+        any=in_system | body | last,
+        phrases=_phrases(words, ask, system),
         switches=switches,
         either=either,
         template=template.group() if template else "",
         array=array,
-        options=options,
+        options=_OPTION.findall("\n" + last_part[-1200:]) if "\n" in last_part else [],
         inline_options=len(_INLINE_OPTION.findall(last_part[-800:])) if "(" in last_part or "①" in last_part else 0,
         numbers=len(_NUMBER.findall(ask)),
         ask=ask,
         first_line=len(first_line),
         last_line=len(last_line),
-        question=last_part[-1:] in "?？" and bool(last_part),
+        question=last_part[-1:] in ("?", "？"),
         tools=0 if features.tool_choice is ToolChoice.NONE else features.tools,
         features=features,
     )
 
 
-def groups(text: str) -> int:
-    """The lexicon's groups in a short text, as bits."""
+def groups(text: str, words: list[str] | None = None) -> int:
+    """The lexicon's groups in a short text, as bits; `words` where they are already known."""
     mask = 0
-    for word in _KNOWN & set(_WORD.findall(text.lower())):
+    for word in _KNOWN & set(_WORD.findall(text.lower()) if words is None else words):
         mask |= WORDS[word]
     if not text.isascii():
-        for part, bit in SUBSTRINGS:
-            if part in text:
-                mask |= bit
+        for start in _STARTS & set(text):
+            for part, bit in STARTS[start]:
+                if part in text:
+                    mask |= bit
     return mask
 
 
-def _phrases(ask: str, system: str) -> int:
+def _asks_either(ask: str) -> bool:
+    """Whether the first or the last question ends in "this or that?"."""
+    ends = (ask.find("?"), ask.rfind("?"))
+    return any(at > 0 and " or " in ask[max(0, at - 40) : at] for at in ends)
+
+
+def _phrases(words: list[str], ask: str, system: str) -> int:
     mask = 0
-    text = f" {' '.join(_WORD.findall(ask.lower()))} . {' '.join(_WORD.findall(system.lower()))} "
-    for part, bit in LATIN_PHRASES:
-        if part in text:
-            mask |= bit
+    if system:
+        words = [*words, ".", *_WORD.findall(system.lower())]
+    text = ""
+    for first in _PHRASE_STARTS & set(words):
+        text = text or f" {' '.join(words)} "
+        for part, bit in LATIN_PHRASES[first]:
+            if part in text:
+                mask |= bit
     if not ask.isascii() or not system.isascii():
         for part, bit in SCRIPT_PHRASES:
             if part in ask or part in system:
@@ -227,7 +241,8 @@ def _numbers(features: Features, view: View, start: float) -> tuple[float, ...]:
     """The values of `NUMBERS`, in order; -1 for what is not there."""
     ask, options, template = view.ask, view.options, view.template
     head, tail = features.user_head, features.user_tail
-    cjk = 0.0 if ask.isascii() else len(_CJK.findall(ask)) / len(ask)
+    # Two bytes more than characters for each wide one.
+    cjk = 0.0 if ask.isascii() else (len(ask.encode("utf-8", "replace")) / len(ask) - 1.0) / 2.0
     lines = head.count("\n") + tail.count("\n")
     counted = _COUNTED.search(ask[:_HEAD])
     last_line = (tail or head)[-300:]
@@ -247,18 +262,17 @@ def _numbers(features: Features, view: View, start: float) -> tuple[float, ...]:
         view.inline_options,
         log2p(len(template)) if template else -1,
         len(_TEMPLATE_KEY.findall(template)) if template else -1,
-        log2p(_count(counted)) if counted else -1,
+        log2p(int(counted.group(1))) if counted else -1,
         log2p(features.wish) if features.wish is not None else -1,
-        len(_QUOTED.findall(ask)),
+        sum(map(ask.count, _QUOTES)),
         log2p(features.few_shot) if features.few_shot is not None else -1,
         features.few_shots,
         view.numbers,
         ask.count(","),
         ask.count("?") + ask.count("？"),
-        len(_AND.findall(ask)),
-        len(_NAME.findall(ask)),
+        ask.count(" and "),
         0 if ask.isascii() else len(_KATAKANA.findall(last_line)),
-        len(_CODE_MARKS.findall(ask)),
+        sum(map(ask.count, _CODE_MARKS)),
         features.code_share,
         view.tools,
         features.tool_fields,
@@ -267,8 +281,3 @@ def _numbers(features: Features, view: View, start: float) -> tuple[float, ...]:
         start,
         features.detail,
     )
-
-
-def _count(match: re.Match[str]) -> int:
-    text = match.group(1) or match.group(2)
-    return int(text) if text.isdecimal() else 3

@@ -1,13 +1,15 @@
 """What finished requests say about the next: decayed statistics per key, chained from broad keys to narrow ones.
 
-Each key holds a small linear fit of actual lengths y on the prediction m that reached it (both log2(1 + tokens)):
+Each key holds a small linear fit of actual lengths y on the prior's location m (both log2(1 + tokens)):
 
-    y = m + a + b (m - mean m)        a and b pulled to 0 with the weight of a few observations
+    own = mean y + slope (m - mean m)                  slope is pulled to the broader level's, at first 1
+    after = (weight own + pull before) / (weight + pull)
 
-With b = -1 that is the key's own mean, with b = 0 a correction of the prediction by a constant (a model's scale, a
-system prompt's style); the data decide which. The result is the next, narrower level's m. How far a level moves m is
-weighted by its record: the decayed mean absolute error before and after its correction, on the key itself and on the
-level as a whole. History can be worse than no history; then it fades out.
+With slope 0 that is the key's own mean, with 1 a correction of the prior by a constant (a model's scale, a system
+prompt's style); the data decide which. `before` is what the broader levels say, `after` is handed to the next, narrower
+one. The fit is on the prior and not on `before`, which moves as other traffic comes and goes. How far a level moves the
+prediction is weighted by its record: the decayed mean absolute error before and after its correction, on the key itself
+and on the level as a whole. History can be worse than no history; then it fades out.
 
 Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
 A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
@@ -25,14 +27,15 @@ from dataclasses import dataclass
 
 from gateway.estimate.hashing import LEVELS
 
-DECAY = 0.99
-"""What an observation counts for after each later one on the same key: about the last hundred matter."""
+DECAY = 0.98
+"""What an observation counts for after each later one on the same key: about the last fifty matter."""
 BYTES_PER_ENTRY = 300
 """Measured: list of seven floats, its key and its place in the dictionary."""
 _HEAVIEST = 1.0 / (1.0 - DECAY)
 _PULL_A = 2.0
 _PULL_B = 8.0
 _TAILS = 3.5
+_LEAST_TYPICAL = 0.2
 _LARGEST_ERROR = 4.0
 _LEVEL_SHARE = 4.0
 _SPREAD_PULL = 3.0
@@ -52,10 +55,10 @@ class Chain:
     location: float
     spread: float
     """Expected absolute error."""
-    weight: float
-    """Observations behind the narrowest key that is known, decayed."""
-    moved: float
-    """How much of the narrowest known key's correction was taken, 0..1."""
+    support: float
+    """Observations, decayed, behind the best known key below the model's, by how much of its correction was taken."""
+    base: float
+    """The location that the prior gave."""
     steps: tuple[tuple[int, int, float, float], ...]
     """(level, key, location before, corrected location) of each level that the request has."""
 
@@ -78,7 +81,8 @@ class History:
     def chain(self, keys: Sequence[int], location: float, spread: float) -> Chain:
         """The prediction after all levels. Changes nothing."""
         steps: list[tuple[int, int, float, float]] = []
-        weight = moved = 0.0
+        support = 0.0
+        base, slope = location, 1.0
         young, old = self._young, self._old
         for level, key in enumerate(keys):
             if not key:
@@ -87,28 +91,36 @@ class History:
             if cell is None:
                 steps.append((level, key, location, location))
                 continue
-            after = _corrected(cell, location)
+            after, own_slope = _corrected(cell, base, location, slope)
             share = self._trust(level, cell)
+            slope += share * (own_slope - slope)
             steps.append((level, key, location, after))
             location += share * (after - location)
-            weight, moved = cell[0], share
+            if level:
+                support = max(support, share * cell[0])
             spread = (_SPREAD_PULL * spread + cell[6] * share + cell[5] * (1 - share)) / (_SPREAD_PULL + cell[0])
-        return Chain(location, spread, weight, moved, tuple(steps))
+        return Chain(location, spread, support, base, tuple(steps))
 
     def learn(self, chain: Chain, actual: float) -> None:
         """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
+        base = chain.base
         for level, key, before, after in chain.steps:
             cell = self._touch(key)
             weight = 1.0
             if cell[0] > 2.0:
-                typical = max(0.1, cell[6] / cell[0])
+                typical = max(_LEAST_TYPICAL, cell[6] / cell[0])
                 miss = (actual - after) / typical
                 weight = min(1.0, (_TAILS + 1.0) / (_TAILS + miss * miss))
             error_before = min(_LARGEST_ERROR, abs(actual - before))
             error_after = min(_LARGEST_ERROR, abs(actual - after))
-            added = (weight, weight * before, weight * actual, weight * before * before, weight * before * actual)
-            for i, value in enumerate((*added, weight * error_before, weight * error_after)):
-                cell[i] = cell[i] * DECAY + value
+            # Errors count in full: a template whose answers have changed soon finds its new ones typical.
+            cell[0] = cell[0] * DECAY + weight
+            cell[1] = cell[1] * DECAY + weight * base
+            cell[2] = cell[2] * DECAY + weight * actual
+            cell[3] = cell[3] * DECAY + weight * base * base
+            cell[4] = cell[4] * DECAY + weight * base * actual
+            cell[5] = cell[5] * DECAY + error_before
+            cell[6] = cell[6] * DECAY + error_after
             record = self._levels[level]
             record[0] += _LEVEL_PACE * (error_before - record[0])
             record[1] += _LEVEL_PACE * (error_after - record[1])
@@ -172,16 +184,17 @@ def imputed(location: float, spread: float, at_least: float) -> float:
     return max(at_least, location + sigma * density / tail)
 
 
-def _corrected(cell: Cell, location: float) -> float:
+def _corrected(cell: Cell, base: float, before: float, slope: float) -> tuple[float, float]:
+    """(location, slope) by a cell, given the broader levels'."""
     weight, sum_m, sum_y, sum_mm, sum_my = cell[:5]
     if weight <= 0.0:
-        return location
+        return before, slope
     mean = sum_m / weight
     spread_m = max(0.0, sum_mm - sum_m * mean)
     covariance = sum_my - sum_y * mean
-    a = (sum_y - sum_m) / (weight + _PULL_A)
-    b = (covariance - spread_m) / (spread_m + _PULL_B)
-    return location + a + max(-1.0, min(1.0, b)) * (location - mean)
+    own_slope = min(2.0, max(0.0, (covariance + _PULL_B * slope) / (spread_m + _PULL_B)))
+    own = sum_y / weight + own_slope * (base - mean)
+    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope
 
 
 def _capped(cell: Cell) -> Cell:

@@ -131,7 +131,9 @@ def errors_on_new_sources(table: Table, trees: dict[str, Trees]) -> Floats:
     return error
 
 
-def model_data(table: Table, rows: NDArray[np.int64], trees: Trees, error: Floats, seed: int) -> dict[str, Any]:
+def model_data(
+    table: Table, rows: NDArray[np.int64], trees: Trees, error: Floats, seed: int, *, task_steps: int = 300
+) -> dict[str, Any]:
     """The model file's content from trees on `rows` and honest errors on them (`error` is for the whole table)."""
     x = table.x[rows]
     size = np.abs(error[rows])
@@ -146,7 +148,7 @@ def model_data(table: Table, rows: NDArray[np.int64], trees: Trees, error: Float
         for i, task in enumerate(TASKS)
         if np.count_nonzero(table.task[rows] == i) >= 10
     }
-    task_bias, task_weights = softmax_fit(x, table.task[rows], len(TASKS), table.weights(rows))
+    task_bias, task_weights = softmax_fit(x, table.task[rows], len(TASKS), table.weights(rows), steps=task_steps)
     return {
         "size": SIZE,
         "seed": seed,

@@ -1,0 +1,1 @@
+"""Measurements: of the estimator on recorded requests, and of real endpoints."""

@@ -1,0 +1,59 @@
+"""`gateway bench estimator` from the command line, on invented rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gateway.cli import run
+from tests.estimate.synthetic import records
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records(240, seed=5)), "utf-8")
+    (tmp_path / "traces").mkdir()
+    lines = ["t_s,input_tokens,output_tokens"] + [f"{i},{100 + i % 2},{3 if i % 2 else 400}" for i in range(60)]
+    (tmp_path / "traces" / "invented.csv").write_text("\n".join(lines) + "\n", "utf-8")
+    return path
+
+
+def test_prints_every_promised_figure(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json the report is one object with the keys that the contract names, and learning shows in it."""
+    code = run(["bench", "estimator", "--data", str(data), "--json", "--quick"])
+    report = json.loads(capsys.readouterr().out)
+
+    assert code == 0
+    assert {"tau", "acc16", "acc64"} <= report["cold"].keys() & report["warm"].keys()
+    assert {"tau", "acc64"} <= report["grouped"].keys()
+    assert {"cold", "warm"} == report["regret"].keys()
+    assert {"2kb", "128kb"} == report["cost_ms"].keys()
+    assert {"classification", "long_form"} <= report["p90_coverage"].keys()
+    assert "acc16" in report["new_template"]
+    assert "acc64" in report["japanese_open"]
+    assert report["grouped"]["acc64"] > 0.95
+    assert report["traces"]["invented"]["acc64"] > 0.6
+
+
+def test_prints_a_table_and_points(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json it is Markdown, and --points writes one line a judged row."""
+    points = tmp_path / "points.csv"
+    code = run(["bench", "estimator", "--data", str(data), "--quick", "--points", str(points)])
+    out = capsys.readouterr().out
+
+    assert code == 0
+    assert "| warm.acc64 |" in out
+    assert points.read_text().splitlines()[0] == "protocol,task,predicted_p50,predicted_p90,actual"
+
+
+@pytest.mark.parametrize("content", ["", "not json\n", '{"messages": []}\n'])
+def test_says_what_is_wrong_with_the_data(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file without usable rows is one line on stderr and exit code 1, not a traceback."""
+    path = tmp_path / "bad.jsonl"
+    path.write_text(content)
+
+    assert run(["bench", "estimator", "--data", str(path), "--json"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
