@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gateway.telemetry.counters import CounterTrack, Delta
 from gateway.telemetry.identity import Identity
 from gateway.telemetry.source import EndpointLike
-from gateway.telemetry.vllm import Snapshot
+from gateway.telemetry.vllm import PageLayout, Snapshot
 from gateway.types import PoolKind
 
 
@@ -45,6 +45,7 @@ class EndpointTelemetry:
         """`track` is the endpoint's own from before, where it had been removed for a while."""
         self.target = target
         self.track = track or CounterTrack()
+        self.layout = PageLayout()
         self.snapshot: Snapshot | None = None
         """The last one, however old."""
         self.others = 0.0

@@ -19,6 +19,7 @@ OFF_LOOP_BYTES = 262_144
 """A page above this is better read in a thread: it would hold the event loop for more than a millisecond."""
 
 _MAX_KNOWN = 8192
+_RESCAN = 16
 _MAX_VALUE_BYTES = 64
 
 # Possessive repeats: a broken line fails in one pass, however long it is.
@@ -42,6 +43,44 @@ class Series(Generic[T]):
     """What the selector's caller made of name and labels."""
 
 
+Row = tuple[int, bytes, Series[T]]
+"""Number of a line, all of it that comes before its value, and what it is."""
+
+
+class Layout(Generic[T]):
+    """Where one back end's page has its samples. Most pages have every line in its old place, with another value.
+
+    A page with another number of lines, or with anything else in a remembered place, is scanned; so is each
+    `_RESCAN`th, which bounds how long a sample that took an unwanted line's place could be overlooked.
+    """
+
+    __slots__ = ("_lines", "_reads", "_rows")
+
+    def __init__(self) -> None:
+        self._lines = -1
+        self._reads = 0
+        self._rows: list[Row[T]] = []
+
+    def read(self, lines: list[bytes]) -> dict[Series[T], float] | None:
+        """The samples, or None where the page must be scanned."""
+        self._reads += 1
+        if len(lines) != self._lines or self._reads % _RESCAN == 0:
+            return None
+        found: dict[Series[T], float] = {}
+        for index, head, series in self._rows:
+            line = lines[index]
+            value = _number(line[len(head) :]) if line.startswith(head) else None
+            if value is None:
+                return None
+            found[series] = value
+        return found
+
+    def learn(self, lines: int, rows: list[Row[T]]) -> None:
+        """What a scan has found. Lines with a timestamp or an exemplar don't end with their value: no layout then."""
+        self._lines = lines if all(head.endswith((b"} ", b" ")) for _, head, _ in rows) else -1
+        self._rows = rows
+
+
 class Selector(Generic[T]):
     """Reads the samples of some families. Compile it once, use it for every page; it may be used in threads."""
 
@@ -57,11 +96,25 @@ class Selector(Generic[T]):
         self._by_head: dict[bytes, Series[T] | None] = {}
         self._by_labels: dict[tuple[str, frozenset[tuple[str, str]]], Series[T] | None] = {}
 
-    def read(self, page: bytes) -> dict[Series[T], float]:
-        """The wanted samples in the page's order. Values may be NaN or infinite, as the page said."""
+    def read(self, page: bytes, layout: Layout[T] | None = None) -> dict[Series[T], float]:
+        """The wanted samples in the page's order. Values may be NaN or infinite, as the page said.
+
+        `layout` remembers one back end's pages; use it for no other's, and for one page at a time.
+        """
+        lines = page.split(b"\n")
+        if layout is None:
+            return self._scan(lines, [])
+        if (found := layout.read(lines)) is None:
+            rows: list[Row[T]] = []
+            found = self._scan(lines, rows)
+            layout.learn(len(lines), rows)
+        return found
+
+    def _scan(self, lines: list[bytes], rows: list[Row[T]]) -> dict[Series[T], float]:
+        """Looks at every line. `rows` takes where the samples were."""
         wanted, known = self._wanted, self._by_head
         found: dict[Series[T], float] = {}
-        for line in page.split(b"\n"):
+        for index, line in enumerate(lines):
             name = line.partition(b"{")[0]
             if name not in wanted and (len(name) < len(line) or line[:1] == b"#" or not self._bare(line)):
                 continue
@@ -72,6 +125,7 @@ class Selector(Generic[T]):
                 series, value = self._slowly(line)
             if series is not None and value is not None:
                 found[series] = value
+                rows.append((index, line[: len(line) - len(number)], series))
         if len(known) > _MAX_KNOWN:
             # Only a page that makes up new labels all the time comes here.
             known.clear()

@@ -1,15 +1,17 @@
 """Reads every endpoint's `/metrics` about once per interval, each in a task of its own.
 
 A task waits only for its own endpoint: one that hangs costs itself a deadline and delays no other. Starts are spread
-over the interval and each wait is jittered, so that neither endpoints nor replicas fall into step. After a failure the
-wait doubles up to a few seconds; a return is seen soon and a dead host is not hammered. A page too large for the event
-loop is parsed in a thread. A failure is logged when its reason changes, and its end once.
+over the interval and each wait is jittered; what is left of step is a grid of a few ticks an interval, at a phase of
+each process's own, because scrapes that come together cost half of those that wake the process one by one. After a
+failure the wait doubles up to a few seconds; a return is seen soon and a dead host is not hammered. A page too large
+for the event loop is parsed in a thread. A failure is logged when its reason changes, and its end once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
@@ -19,13 +21,15 @@ from gateway.telemetry.exposition import OFF_LOOP_BYTES
 from gateway.telemetry.fetch import Fetch, FetchFailed
 from gateway.telemetry.identity import Identity, parse_models, parse_version
 from gateway.telemetry.view import TelemetryView
-from gateway.telemetry.vllm import PageReader, Snapshot
+from gateway.telemetry.vllm import PageLayout, PageReader, Snapshot
 
 log = logging.getLogger("gateway.telemetry")
 
 MATCH_SECONDS = 0.5
 """How soon a changed policy is followed."""
 MAX_BACKOFF = 8.0
+TICKS = 4
+"""Per interval."""
 IDENTITY_SECONDS = 2.0
 """Deadline of `/version` and `/v1/models` each."""
 IDENTITY_RETRY = 30.0
@@ -47,6 +51,7 @@ class Scraper:
         self._rng = rng
         self._clock = clock
         self._sleep = sleep
+        self._phase = rng.random()
         self._reader = PageReader()
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -81,20 +86,26 @@ class Scraper:
 
     async def _follow(self, url: str) -> None:
         endpoint = self._view.endpoints()[url]
-        await self._sleep(endpoint.target.interval * self._rng.random())
+        await self._sleep(self._until_tick(endpoint, self._clock(), endpoint.target.interval * self._rng.random()))
         while self._view.endpoints().get(url) is endpoint:
             began = self._clock()
             await self.scrape(endpoint)
             await self._identify(endpoint)
-            wait = self._wait(endpoint)
-            await self._sleep(max(wait - (self._clock() - began), wait / 10.0))
+            await self._sleep(self._until_tick(endpoint, began, self._wait(endpoint)))
 
     def _wait(self, endpoint: EndpointTelemetry) -> float:
         """Seconds from one scrape's start to the next."""
         interval = endpoint.target.interval
         doublings = min(endpoint.failures, 16)
         wait = interval if not doublings else max(interval, min(interval * 2.0**doublings, MAX_BACKOFF))
-        return wait * (0.9 + 0.2 * self._rng.random())
+        return wait * (0.8 + 0.4 * self._rng.random())
+
+    def _until_tick(self, endpoint: EndpointTelemetry, began: float, wait: float) -> float:
+        """Seconds from now to the tick nearest to `wait` after `began`, or to the next one where that is past."""
+        step, now = endpoint.target.interval / TICKS, self._clock()
+        following = math.floor(now / step - self._phase) + 1
+        tick = max(round((began + wait) / step - self._phase), following)
+        return (tick + self._phase) * step - now
 
     async def scrape(self, endpoint: EndpointTelemetry) -> None:
         """One page into the view, or one failure noted."""
@@ -111,17 +122,17 @@ class Scraper:
             return
         # A request of ours that began or ended meanwhile may be on the page: rather ours than another client's.
         own = max(own, target.in_flight())
-        snapshot = await self._parsed(page, self._clock())
+        snapshot = await self._parsed(page, self._clock(), endpoint.layout)
         if endpoint.error is not None:
             log.info("telemetry from endpoint again", extra={"fields": {"endpoint": target.url}})
         self._view.accept(target.url, snapshot, own)
         endpoint.page_bytes = len(page)
         endpoint.seconds = self._clock() - began
 
-    async def _parsed(self, page: bytes, at: float) -> Snapshot:
+    async def _parsed(self, page: bytes, at: float, layout: PageLayout) -> Snapshot:
         if len(page) > OFF_LOOP_BYTES:
-            return await asyncio.to_thread(self._reader.read, page, at)
-        return self._reader.read(page, at)
+            return await asyncio.to_thread(self._reader.read, page, at, layout)
+        return self._reader.read(page, at, layout)
 
     async def _identify(self, endpoint: EndpointTelemetry) -> None:
         """Asks who the endpoint is: at the start, after an outage or a restart; seldom, while it has not told."""

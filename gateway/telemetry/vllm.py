@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.telemetry.exposition import Selector
+from gateway.telemetry.exposition import Layout, Selector
 
 GAUGES: Mapping[str, tuple[str, ...]] = {
     "running": ("vllm:num_requests_running",),
@@ -130,6 +130,9 @@ class _Place(NamedTuple):
     rank: int
 
 
+PageLayout = Layout[_Place]
+
+
 class PageReader:
     """Pages -> snapshots. One is enough for all endpoints."""
 
@@ -137,11 +140,14 @@ class PageReader:
         self._names = _table()
         self._selector = Selector([*self._names, _START], self._place)
 
-    def read(self, page: bytes, at: float) -> Snapshot:
-        """The page's snapshot; an empty one for anything that is not vLLM's. Never raises. Safe in a thread."""
+    def read(self, page: bytes, at: float, layout: PageLayout | None = None) -> Snapshot:
+        """The page's snapshot; an empty one for anything that is not vLLM's. Never raises. Safe in a thread.
+
+        `layout` is the back end's own, kept from page to page; with it a page like the last one costs less.
+        """
         started = None
         engines: dict[EngineKey, dict[str, tuple[int, float]]] = {}
-        for series, value in self._selector.read(page).items():
+        for series, value in self._selector.read(page, layout).items():
             if not 0.0 <= value < math.inf:
                 continue
             place = series.meaning

@@ -19,7 +19,7 @@ from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.fetch import ConnectorFetch, Fetch, HttpxFetch
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.view import TelemetryView
-from gateway.telemetry.vllm import PageReader
+from gateway.telemetry.vllm import PageLayout, PageReader
 from gateway.upstream.client import Timeouts
 from gateway.upstream.connect import connect
 from tests.sim.helpers import FAST_MTP, sim
@@ -41,8 +41,7 @@ def back_ends(page: bytes, count: int, ready: Connection) -> None:
         try:
             while True:
                 await reader.readuntil(b"\r\n\r\n")
-                moved = page.replace(b"vllm:generation_tokens_total{", b"vllm:generation_tokens_total{", 1)
-                moved += b'vllm:prompt_tokens_total{engine="1",model_name="e4b"} %d.0\n' % next(answers)
+                moved = page + b'vllm:prompt_tokens_total{engine="1",model_name="e4b"} %d.0\n' % next(answers)
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(moved) + moved)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
@@ -56,11 +55,11 @@ def back_ends(page: bytes, count: int, ready: Connection) -> None:
 
 
 def parse_ms(page: bytes, times: int) -> float:
-    reader = PageReader()
-    reader.read(page, 0.0)
+    reader, layout = PageReader(), PageLayout()
+    reader.read(page, 0.0, layout)
     began = time.process_time()
     for _ in range(times):
-        reader.read(page, 0.0)
+        reader.read(page, 0.0, layout)
     return (time.process_time() - began) / times * 1000
 
 

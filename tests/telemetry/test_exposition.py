@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.telemetry.exposition import Selector
+from gateway.telemetry.exposition import Layout, Selector
 from gateway.telemetry.vllm import PageReader
 
 Labels = tuple[tuple[str, str], ...]
@@ -112,3 +112,30 @@ def test_what_is_written_is_read(labels: dict[str, str], value: float) -> None:
 
     assert dict(found[1]) == labels
     assert found[2] == value or math.isnan(value)
+
+
+_LINES = st.lists(
+    st.sampled_from(['a{x="1"} ', 'a{x="2"} ', "b ", 'noise{x="1"} ', "# HELP a b", 'a{x="1" } ', "a_total ", ""]),
+    max_size=6,
+)
+
+
+@given(st.lists(st.tuples(_LINES, st.integers(0, 9)), max_size=12))
+def test_a_remembered_layout_changes_nothing(pages: list[tuple[list[str], int]]) -> None:
+    """A series of pages that keep, move, add and lose lines reads the same with and without a memory of the last."""
+    selector, layout = Selector(["a", "b"], _keep), Layout[Labels]()
+    for lines, value in pages:
+        page = "\n".join(f"{line}{value}" for line in lines).encode()
+
+        # A wanted line in an unwanted one's place, all else alike, is the one thing that may wait for the next scan.
+        remembered, scanned = selector.read(page, layout), selector.read(page)
+        assert remembered.items() <= scanned.items()
+        assert remembered == scanned or len(layout._rows) < len(scanned)
+
+
+def test_a_sample_in_an_unwanted_lines_place_is_found_soon() -> None:
+    """Pages that differ in one such line are scanned now and then, so that it is not overlooked for long."""
+    selector, layout = Selector(["a", "b"], _keep), Layout[Labels]()
+    selector.read(b"a 1\nnoise 1\n", layout)
+
+    assert any(len(selector.read(b"a 1\nb 1\n", layout)) == 2 for _ in range(16))

@@ -27,7 +27,7 @@ from gateway.upstream.connect import connect
 from gateway.upstream.pools import Pools
 from tests.servers import serve
 from tests.sim.helpers import FAST, FAST_MTP, Server, sim
-from tests.telemetry.helpers import FakeModel, FakeMtp, FakePool, FakePools, engine, pool
+from tests.telemetry.helpers import Clock, FakeModel, FakeMtp, FakePool, FakePools, engine, pool
 
 EVERY = 0.02
 """Scrape interval, seconds; servers run twenty times as fast as real ones."""
@@ -248,6 +248,53 @@ async def test_a_large_page_is_read_and_a_larger_one_is_an_error(caplog: pytest.
     assert read_bytes > 9_999_000
     assert record.error == f"page above {MAX_PAGE_BYTES} bytes"
     assert [row.getMessage() for row in caplog.records] == ["no telemetry from endpoint"]
+
+
+class Told:
+    """Pages without a server: a fetch that answers, or fails, as it is told."""
+
+    def __init__(self, page: str) -> None:
+        self.page = page
+        self.failing = False
+        self.asked = 0
+
+    async def get(self, url: str, path: str, api_key: bytes | None, seconds: float) -> bytes:
+        if path != "/metrics":
+            return b""
+        self.asked += 1
+        if self.failing:
+            raise FetchFailed("status 503")
+        return self.page.encode()
+
+    async def forget(self, url: str) -> None:
+        return None
+
+    async def aclose(self) -> None:
+        return None
+
+
+async def test_the_pace_is_the_interval_and_slower_for_a_dead_endpoint() -> None:
+    """About one page per interval, never two within half of it; a dead endpoint is tried every few seconds."""
+    clock, told, slept = Clock(), Told(engine(num_requests_running=1.0)), list[float]()
+    view = TelemetryView(FakePools([pool("plain", "http://a")]), list, clock)
+    view.match()
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.now += seconds
+        if clock.now > 1400.0:
+            raise asyncio.CancelledError
+        if clock.now > 1200.0:
+            told.failing = True
+
+    with suppress(asyncio.CancelledError):
+        await Scraper(view, told, Random(5), clock, sleep)._follow("http://a")
+    alive, dead = slept[1:190], slept[-20:]
+
+    assert sum(alive) / len(alive) == pytest.approx(1.0, abs=0.05)
+    assert all(0.5 <= wait <= 1.5 for wait in alive)
+    assert len({round(wait, 6) for wait in alive}) > 1
+    assert all(5.0 <= wait <= 10.0 for wait in dead)
 
 
 async def test_the_scraper_follows_the_pools() -> None:
