@@ -5,85 +5,27 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
 import pytest
 
 from gateway.policy.load import load_policy
 from gateway.telemetry.checklist import MtpChecklist
-from gateway.telemetry.fetch import MAX_PAGE_BYTES, ConnectorFetch, Fetch, FetchFailed, HttpxFetch
-from gateway.telemetry.identity import Identity, ServedModel, parse_models, parse_version
+from gateway.telemetry.fetch import MAX_PAGE_BYTES
+from gateway.telemetry.identity import ServedModel
 from gateway.telemetry.mtp import MtpState
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.view import TelemetryView
-from gateway.upstream.client import Timeouts
 from gateway.upstream.connect import connect
 from gateway.upstream.pools import Pools
 from tests.servers import serve
 from tests.sim.helpers import FAST, FAST_MTP, Server, sim
-from tests.telemetry.helpers import Clock, FakeModel, FakeMtp, FakePool, FakePools, engine, pool
-
-EVERY = 0.02
-"""Scrape interval, seconds; servers run twenty times as fast as real ones."""
-
-
-@dataclass
-class Running:
-    """A scraper at work."""
-
-    view: TelemetryView
-    checklist: MtpChecklist
-    pools: FakePools
-
-    async def until(self, true: Callable[[], object]) -> None:
-        """Waits for a state that scraping brings about."""
-        async with asyncio.timeout(20):
-            while not true():
-                await asyncio.sleep(0.005)
-
-    async def scraped(self, url: str, times: int = 1) -> None:
-        """Waits until a page that was asked for from now on has been read."""
-        record = self.view.endpoints()[url]
-        goal = record.scrapes + times + 1
-        await self.until(lambda: record.scrapes >= goal)
-
-
-@asynccontextmanager
-async def httpx_fetch() -> AsyncIterator[Fetch]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        yield HttpxFetch(client)
-
-
-@asynccontextmanager
-async def connector_fetch() -> AsyncIterator[Fetch]:
-    fetch = ConnectorFetch(connect, Timeouts())
-    try:
-        yield fetch
-    finally:
-        await fetch.aclose()
-
-
-@asynccontextmanager
-async def scraping(*pools: FakePool, fetch: Any = connector_fetch, window: float = 600.0) -> AsyncIterator[Running]:
-    mine = FakePools(list(pools))
-    view = TelemetryView(mine, lambda: [FakeModel("e4b", tuple(p.name for p in mine))], time.monotonic)
-    checklist = MtpChecklist(view, lambda: FakeMtp(window=window), time.monotonic)
-    async with fetch() as pages:
-        task = asyncio.create_task(Scraper(view, pages, Random(1), time.monotonic).run())
-        try:
-            running = Running(view, checklist, mine)
-            await running.until(lambda: view.endpoints())
-            yield running
-        finally:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
+from tests.telemetry.helpers import Clock, FakePools, engine, pool
+from tests.telemetry.scraping import EVERY, Switch, Told, answering, connector_fetch, httpx_fetch, scraping
 
 
 async def _talk(server: Server, count: int = 6, tokens: int = 120) -> None:
@@ -130,31 +72,6 @@ async def test_who_answers_is_asked_at_the_start() -> None:
     assert identity.version.startswith("0.33")
     assert [model.name for model in identity.models] == ["e4b", "gemma"]
     assert identity.context_length("gemma") == 16384
-
-
-class Switch:
-    """An app in front of another that can be exchanged, as a restarted server at the same address is."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self.app(scope, receive, send)
-
-
-def answering(pages: Mapping[str, Callable[[], bytes | Awaitable[bytes]]]) -> Any:
-    """An app whose paths answer with what these functions give."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            return
-        page = pages.get(scope["path"])
-        made = page() if page else b""
-        body = made if isinstance(made, bytes) else await made
-        await send({"type": "http.response.start", "status": 200 if page else 404, "headers": []})
-        await send({"type": "http.response.body", "body": body})
-
-    return app
 
 
 async def test_a_restarted_server_is_asked_again_and_counted_on() -> None:
@@ -250,29 +167,6 @@ async def test_a_large_page_is_read_and_a_larger_one_is_an_error(caplog: pytest.
     assert [row.getMessage() for row in caplog.records] == ["no telemetry from endpoint"]
 
 
-class Told:
-    """Pages without a server: a fetch that answers, or fails, as it is told."""
-
-    def __init__(self, page: str) -> None:
-        self.page = page
-        self.failing = False
-        self.asked = 0
-
-    async def get(self, url: str, path: str, api_key: bytes | None, seconds: float) -> bytes:
-        if path != "/metrics":
-            return b""
-        self.asked += 1
-        if self.failing:
-            raise FetchFailed("status 503")
-        return self.page.encode()
-
-    async def forget(self, url: str) -> None:
-        return None
-
-    async def aclose(self) -> None:
-        return None
-
-
 async def test_the_pace_is_the_interval_and_slower_for_a_dead_endpoint() -> None:
     """About one page per interval, never two within half of it; a dead endpoint is tried every few seconds."""
     clock, told, slept = Clock(), Told(engine(num_requests_running=1.0)), list[float]()
@@ -360,28 +254,3 @@ async def test_the_real_pools_and_policy_fit(tmp_path: Path) -> None:
     assert view.disagreements() == ()
     assert view.pool_drafts("mtp") is True
     assert [(row.pool, row.model, row.tokens) for row in checklist.reports()] == [("mtp", "gemma", 2)]
-
-
-@pytest.mark.parametrize("fetch", [httpx_fetch, connector_fetch])
-async def test_no_server_is_a_reason(fetch: Any) -> None:
-    """A refused connection is a failure with a word for it, not an exception of the client's."""
-    async with serve(answering({}), lifespan="off") as url:
-        pass
-    async with fetch() as pages:
-        with pytest.raises(FetchFailed, match=r"ConnectError|connect_failed"):
-            await pages.get(url, "/metrics", None, 2.0)
-
-
-@pytest.mark.parametrize("body", [b"", b"[]", b"null", b'{"data":{}}', b'{"data":[1,{"id":5},{}]}', b"\xff"])
-def test_an_identity_of_nonsense_is_empty(body: bytes) -> None:
-    """Any answer to `/version` and `/v1/models` is read, or not, without an error."""
-    assert (parse_version(body), parse_models(body)) == (None, ())
-
-
-def test_an_unknown_name_gets_the_shortest_context() -> None:
-    """A gate on the context length never lets through more than some model here can take."""
-    models = (ServedModel("a", None, None, 4096), ServedModel("b", None, "a", 8192), ServedModel("c", None, None, None))
-
-    assert Identity(None, models).context_length("b") == 8192
-    assert Identity(None, models).context_length("x") == 4096
-    assert Identity().context_length("x") is None
