@@ -16,7 +16,7 @@ from gateway.types import Task
 _LEVEL = 0.9
 _FIRST_PACE = 0.6
 _LAST_PACE = 0.12
-_LOWEST, _HIGHEST = -3.0, 8.0
+_LOWEST, _HIGHEST = 0.0, 8.0
 _START = 1.9
 
 

@@ -26,7 +26,8 @@ CEILING = 32_768
 """Stands in for the cap where there is none."""
 _BOUND_SOURCES = frozenset({"cap", "choice", "hint"})
 _CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
-_WAITING = 8192
+_WAITING = 2048
+_FRESH_ENTRIES = 8192
 _MODELS = 1024
 _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
@@ -61,12 +62,18 @@ class _Pending:
 
 
 class Estimator:
-    """The estimate by rules, prior and history. `entries` bounds the memory: about 300 bytes for each."""
+    """The estimate by rules, prior and history.
 
-    def __init__(self, prior: Prior | None = None, *, entries: int = 32_768) -> None:
+    `entries` bounds the memory: about 300 bytes for each. With `share`, what is learned is also kept apart, so that
+    `changes` can hand it to other workers; that takes as much again for at most 8,192 entries.
+    """
+
+    def __init__(self, prior: Prior | None = None, *, entries: int = 32_768, share: bool = False) -> None:
         self._prior = prior or load_prior()
         self._history = History(entries)
         self._calibration = Calibration(self._prior.margins)
+        self._fresh = History(_FRESH_ENTRIES) if share else None
+        self._fresh_calibration = Calibration(self._prior.margins)
         self._pending: dict[int, _Pending] = {}
         self._models: dict[str, int] = {}
         self._observed = 0
@@ -112,8 +119,13 @@ class Estimator:
             self._censored += 1
             actual = imputed(chain.location, chain.spread, actual)
         else:
-            self._calibration.learn(pending.task, (actual - chain.location) / max(0.02, chain.spread))
+            ratio = (actual - chain.location) / max(0.02, chain.spread)
+            self._calibration.learn(pending.task, ratio)
+            if self._fresh is not None:
+                self._fresh_calibration.learn(pending.task, ratio)
         self._history.learn(chain, actual)
+        if self._fresh is not None:
+            self._fresh.learn(chain, actual)
 
     def _remember(self, features: Features, chain: Chain, task: Task) -> None:
         pending = self._pending
@@ -149,8 +161,20 @@ class Estimator:
 
     def snapshot(self) -> bytes:
         """All that was learned, for another worker's `merge` or for a restart. Numbers and hashes only."""
-        history, margins = self._history.snapshot(), self._calibration.snapshot()
-        return _PREFIX.pack(len(history), len(margins)) + history + margins
+        return _packed(self._history, self._calibration)
+
+    def changes(self) -> bytes:
+        """What was learned here since the last call, for every other worker's `merge`; needs `share`.
+
+        Workers that exchange changes, and not snapshots, count each observation once.
+        """
+        if self._fresh is None:
+            raise RuntimeError("This estimator was made without `share`.")
+        data = _packed(self._fresh, self._fresh_calibration)
+        self._fresh = History(_FRESH_ENTRIES)
+        now = {Task(name): margin for name, (_, margin) in self._calibration.statistics().items()}
+        self._fresh_calibration = Calibration(now)
+        return data
 
     def merge(self, data: bytes) -> None:
         """Adds what another estimator has learned; the order of merges does not matter. Each once.
@@ -178,6 +202,11 @@ class Estimator:
             levels=LEVELS,
             calibration=self._calibration.statistics(),
         )
+
+
+def _packed(history: History, calibration: Calibration) -> bytes:
+    first, second = history.snapshot(), calibration.snapshot()
+    return _PREFIX.pack(len(first), len(second)) + first + second
 
 
 def _with_thinking(features: Features, location: float, spread: float) -> tuple[float, float]:
