@@ -1,21 +1,25 @@
 """How fast one pool serves one model: the profile's curves times what was learned, and the cost of one request there.
 
-A request of N expected output tokens finds B others running per endpoint of its pool:
+A pool's endpoint has n others in flight, B of which decode (the rest wait for their first token); lambda prompts join
+it per second, and their tokens take the share g of its time. A step takes s(B) by the profile, a step that prompts
+join F more, and each of their tokens its time. So a step lasts on average
 
-    first   = TTFT(input - cached, B) * learned
-    decode  = (N - 1) * step(B + 1) / (acceptance length of its task) * learned / (1 - f)
-    imposed = (decode * e + B * stall / (1 - f)) / (1 - e)
+    T = (s(B + 1) + F p) / (1 - g)          p = 1 - exp(-lambda T), the chance that some prompt joins it
 
-f is the share of the time that joining prefills stall the batch. `imposed` is what the request costs all others, in
-seconds of their time in sum. Its terms: its prefill stalls B running ones by `stall`; its tokens make each step
-longer. Where e = B step'(B) / step is the elasticity of the step time, the mean number in the pool is
-B = W step(B) / (1 - f) for decode work W (steps per second), so one more request adds
+and a request of N expected output tokens, and a prompt of tau seconds that are not cached, takes
 
-    dB/dlambda = (decode + B stall / (1 - f)) / (1 - e)
+    first   = (1.5 T + F (1 - p) + tau) * learned
+    decode  = steps(N - 1) T * learned      steps(n) = n / mu + (v + mu^2 - mu) / (2 mu^2)
+    imposed = (decode e + n (F (1 - p) + tau) / D) / (1 - e)
 
-to it: its own time and `imposed`. The division by 1 - e counts those who arrive while the batch is still larger.
-By Little's law the sum of all requests' times is least where every request takes the pool with the least sum of own
-and imposed time (the marginal cost that tells a system's optimum from a selfish equilibrium).
+with mean mu and variance v of the tokens per step that its task's acceptance gives (renewal theory: the last step is
+not used up, which is why drafting saves nothing on two tokens). `imposed` is what the request costs all others, in
+seconds of their time in sum: its prompt stalls n of them, its tokens make steps longer. D = 1 - g - lambda F (1 - p)
+is the share of the time that is left for decoding at the margin, e = B s' / (T D) the elasticity of the step. Both
+follow from the pool's balance B = W T for W decode steps per second by differentiating after the rate of requests: dB
+= decode + imposed, so that a request's cost is what it adds to the mean number in the system. By Little's law the sum
+of all times is least where every request takes the pool of least own and imposed time: the marginal cost, which tells
+a system's optimum from the equilibrium of the selfish.
 """
 
 from __future__ import annotations
@@ -28,6 +32,9 @@ from gateway.types import CostTerms, PoolLoad, Task
 
 MOST_RUNNING = 512
 """Largest batch that the tables hold; above it the step time goes on as a straight line."""
+RATE_SECONDS = 10.0
+RATE_JOINS = 100.0
+"""What rates are averaged over: so many seconds, or as long as so many prompts take to come."""
 MOST_ELASTIC = 0.9
 MOST_STALLED = 0.8
 _BUCKETS = 10
@@ -45,44 +52,63 @@ def _steps(profile: Profile, k: int) -> tuple[float, ...]:
     return tuple(profile.step_seconds(batch, k, 0.0) for batch in range(MOST_RUNNING + 2))
 
 
+def _rest(profile: Profile, task: Task, k: int) -> float:
+    """The part of a step that an answer leaves unused on average."""
+    rates = profile.acceptance(task, k)
+    mean = 1.0 + sum(rates)
+    variance = sum((2 * at + 1) * rate for at, rate in enumerate(rates)) - (mean - 1.0) ** 2
+    return (variance + mean * mean - mean) / (2.0 * mean * mean)
+
+
 class Mix:
-    """What runs in a pool on average, from its outcomes: context, stalls, time of stay. All models there share it."""
+    """What runs in a pool on average, from its outcomes. All models there share it. Rates are per endpoint."""
 
-    __slots__ = ("_age", "_stalls", "context", "residence", "stalled")
-
-    WINDOW = 10.0
-    """Seconds over which stalls are averaged."""
+    __slots__ = ("_age", "_joins", "_prompts", "context", "decoding", "joins", "prompts", "residence")
 
     def __init__(self) -> None:
         self.context = 512.0
         """Tokens of context per running sequence."""
+        self.decoding = 1.0
+        """Share of a request's time that it decodes."""
         self.residence = 0.0
         """Mean seconds from sending to the last token; 0 until known."""
-        self.stalled = 0.0
-        """Share of the time that joining prefills take from a running batch."""
-        self._stalls = 0.0
-        self._age = 0.0
+        self.joins = 0.0
+        """Prompts per second."""
+        self.prompts = 0.0
+        """Share of the time that their tokens take."""
+        self._joins = self._prompts = self._age = 0.0
 
-    def add(self, *, stall: float, context: float, seconds: float) -> None:
-        """One request that ended; `stall` in seconds of one endpoint, divided by the number of endpoints."""
-        self._stalls += stall
+    def add(self, *, prompt: float, endpoints: int, context: float, first: float, seconds: float) -> None:
+        """One request that ended: seconds of its prompt's tokens, of its first token, and in all."""
+        self._joins += 1.0 / endpoints
+        self._prompts += prompt / endpoints
         share = min(1.0, 0.02 * (1.0 + seconds))
         self.context += share * (context - self.context)
-        self.residence += (0.05 if self.residence else 1.0) * (seconds - self.residence)
+        before = self.residence
+        self.residence += (0.05 if before else 1.0) * (seconds - before)
+        waiting = (1.0 - self.decoding) * before
+        waiting += (0.05 if before else 1.0) * (first - waiting)
+        self.decoding = min(max(1.0 - waiting / self.residence, 0.05), 1.0) if self.residence > 0.0 else 1.0
 
     def tick(self, passed: float) -> None:
-        """Lets `passed` seconds go by."""
-        self._age = min(self._age + passed, 10 * self.WINDOW)
-        seen = self.WINDOW * (1.0 - _exp(-self._age / self.WINDOW))
-        self.stalled = min(self._stalls / seen, MOST_STALLED) if seen > 0.0 else 0.0
-        self._stalls *= _exp(-passed / self.WINDOW)
+        """Lets `passed` seconds go by. Rates are means over the last `RATE_SECONDS`, or less where much goes on."""
+        if passed <= 0.0:
+            return
+        self._age += passed
+        window = max(1.0, min(RATE_SECONDS, RATE_JOINS / self.joins)) if self.joins else RATE_SECONDS
+        share = max(1.0 - _exp(-passed / window), min(passed / self._age, 1.0) if self._age < window else 0.0)
+        self.joins += share * (self._joins / passed - self.joins)
+        self.prompts += share * (min(self._prompts / passed, MOST_STALLED) - self.prompts)
+        self._joins = self._prompts = 0.0
 
 
 class Curve:
     """One (pool, model). Seconds everywhere."""
 
-    __slots__ = ("_context", "_lengths", "_mtp_context", "_scale", "_steps", "k", "mix", "model", "pool", "profile",
-                 "seen", "tasks", "tpot", "ttft")  # fmt: skip
+    __slots__ = (
+        "_context", "_fixed", "_lengths", "_mtp_context", "_rate", "_rest", "_scale", "_steps", "k", "mix", "model",
+        "pool", "profile", "seen", "tasks", "tpot", "ttft",
+    )  # fmt: skip
 
     def __init__(self, pool: str, model: str, profile: Profile, k: int, mix: Mix) -> None:
         self.pool = pool
@@ -98,8 +124,11 @@ class Curve:
         """When its last request ended."""
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
+        self._rate = profile.prefill.tokens_per_second
+        self._fixed = max(profile.prefill_stall_seconds(0.0, k), 0.0)
         self._mtp_context = profile.decode.mtp_context / 1e6 if k else 0.0
         self._lengths = {task: profile.mean_acceptance_length(task, k) for task in Task}
+        self._rest = {task: _rest(profile, task, k) for task in Task}
         self._scale = 1.0
 
     def terms(
@@ -108,22 +137,18 @@ class Curve:
         """The cost of one request at this load. Makes no I/O and changes nothing."""
         up = load.up or 1
         others = load.in_flight / up
-        mix = self.mix
-        step, slope = self._step(others + 1.0, mix.context)
+        step, slope, alone, left = self._pace(others)
         bucket = bucket_of(others)
-        stalled = mix.stalled * others if others < 1.0 else mix.stalled
-        left = 1.0 - stalled
-        learned = _exp(self.tpot.log(bucket, task))
-        decode = (tokens - 1.0) * step * learned / (self._lengths[task] * left) if tokens > 1.0 else 0.0
+        decode = self.steps(tokens - 1.0, task) * step * _exp(self.tpot.log(bucket, task)) if tokens > 1.0 else 0.0
         fresh = max(input_tokens - cached, 1.0)
-        stall = self.profile.prefill_stall_seconds(fresh, self.k)
+        stall = self._fixed * alone + fresh / self._rate
         slower = _exp(self.ttft.log(bucket))
         first = slower * (1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
-        saved = slower * (input_tokens - fresh) / self.profile.prefill.tokens_per_second if cached else 0.0
-        wait = load.waiting / up * (mix.residence or first + decode) / max(others, 1.0) if load.waiting else 0.0
+        saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
+        wait = load.waiting / up * (self.mix.residence or first + decode) / max(others, 1.0) if load.waiting else 0.0
         imposed = 0.0
         if others:
-            elastic = min(others * slope / step, MOST_ELASTIC)
+            elastic = min(others * self.mix.decoding * slope / (step * left), MOST_ELASTIC)
             imposed = (decode * elastic + others * stall / left) / (1.0 - elastic)
         return CostTerms(others, wait, first, decode, imposed, saved)
 
@@ -132,12 +157,18 @@ class Curve:
         terms = self.terms(tokens, task, input_tokens, PoolLoad(up=1000, in_flight=round(1000 * running)))
         return terms.first + terms.decode
 
-    def token_seconds(self, task: Task, running: float) -> float:
-        """Seconds per output token in a batch of `running`, this one included."""
-        others = max(running - 1.0, 0.0)
-        step, _ = self._step(others + 1.0, self.mix.context)
-        left = 1.0 - self.mix.stalled * min(others, 1.0)
-        return step * _exp(self.tpot.log(bucket_of(others), task)) / (self._lengths[task] * left)
+    def decode_seconds(self, tokens: float, task: Task, others: float) -> float:
+        """From the first token to the last, beside `others`."""
+        if tokens <= 1.0:
+            return 0.0
+        return self.steps(tokens - 1.0, task) * self._pace(others)[0] * _exp(self.tpot.log(bucket_of(others), task))
+
+    def steps(self, tokens: float, task: Task) -> float:
+        """Decode steps that `tokens` take on average."""
+        if not self.k:
+            return tokens
+        found = tokens / self._lengths[task] + self._rest[task]
+        return found if found < tokens else tokens
 
     @property
     def uncertainty(self) -> float:
@@ -170,13 +201,27 @@ class Curve:
             own = 1.0 + scale * (profile.mean_acceptance_length(task, k) - 1.0)
             self._lengths[task] = min(max(own, 1.0), k + 1.0)
 
-    def _step(self, batch: float, context: float) -> tuple[float, float]:
-        """Step seconds and what one more sequence adds to them."""
-        seen = self.profile.attention.seen(context)
+    def _pace(self, others: float) -> tuple[float, float, float, float]:
+        """Beside `others`: the mean step T with its stalls, what one more sequence adds to a bare step, the chance
+        1 - p that no other prompt joins a step, and D."""
+        mix = self.mix
+        batch = others * mix.decoding + 1.0
+        seen = self.profile.attention.seen(mix.context)
         at = min(int(batch), MOST_RUNNING)
         base = self._steps[at]
         slope = self._steps[at + 1] - base + self._context * seen
-        return base + slope * (batch - at) + (self._context * at + self._mtp_context) * seen, slope
+        step = base + slope * (batch - at) + (self._context * at + self._mtp_context) * seen
+        if not others:
+            return step, slope, 1.0, 1.0
+        near = min(others, 1.0)
+        spent, joins, fixed = 1.0 - mix.prompts * near, mix.joins * near, self._fixed
+        # Newton's method from above; the function is concave, so it comes down to the root and does not pass it.
+        mean, alone, left = (step + fixed) / spent, 0.0, spent
+        for _ in range(3):
+            alone = _exp(-joins * mean)
+            left = max(spent - joins * fixed * alone, 1.0 - MOST_STALLED)
+            mean = max(mean - (spent * mean - step - fixed * (1.0 - alone)) / left, step)
+        return mean, slope, alone, left
 
     def _light(self, fresh: float, others: float, step: float, stall: float) -> float:
         """Time to the first token beside less than one other: between an idle engine's and a running one's."""

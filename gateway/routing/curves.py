@@ -11,7 +11,6 @@ end. Memory is bounded: a curve per pool and model of the policy, with a bounded
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from gateway.profiles import Profile
@@ -20,7 +19,9 @@ from gateway.routing.learned import HALF_LIFE
 from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
 
 MOST_CURVES = 1024
-TICK = 1.0
+TICK = 0.1
+FADE = 5.0
+"""Seconds between looks at the rates, and between two fadings of what was learned."""
 _SEPARATOR = "\x1f"
 _LIVELY = 0.05
 """Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""
@@ -36,7 +37,7 @@ class Curves:
         self._view = view
         self._curves: dict[tuple[str, str], Curve] = {}
         self._mixes: dict[str, Mix] = {}
-        self._ticked = clock()
+        self._ticked = self._faded = clock()
 
     def curve(self, pool: str, model: str, profile: Profile, k: int) -> Curve:
         """The curve of a pool and model; a new one where there is none yet, or for another profile or k."""
@@ -72,8 +73,7 @@ class Curves:
         """Learns from a finished request."""
         now = self._clock()
         if now - self._ticked >= TICK:
-            self._tick(now - self._ticked)
-            self._ticked = now
+            self._tick(now)
         decision, features, usage = outcome.decision, outcome.features, outcome.usage
         if outcome.result is not Result.OK or outcome.attempts > 1 or outcome.sent_upstream is None:
             return
@@ -97,40 +97,43 @@ class Curves:
         running = (begun + load.in_flight / up) / 2 if load else begun
         tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
         total = outcome.ended - outcome.sent_upstream
-        step = curve.token_seconds(task, running + 1.0)
-        bucket, first = bucket_of(running), self._first(curve, fresh, begun)
+        decode = curve.decode_seconds(tokens, task, running)
+        bucket, first = bucket_of(running), curve.seconds(1.0, Task.UNKNOWN, fresh, begun)
         until_first = (outcome.first_byte or outcome.ended) - outcome.sent_upstream
-        if stream and outcome.first_byte is not None and (tokens == 1 or total - until_first > 0.2 * (tokens - 1) * step
-                                                          or total - until_first > _LIVELY):  # fmt: skip
-            if until_first > 0 and cost.terms.wait <= first:
-                curve.ttft.learn(_log(until_first, first, curve.ttft.log(bucket_of(begun))), (bucket_of(begun),), 1.0)
-            if tokens > 1 and total > until_first:
-                each = (total - until_first) / (tokens - 1)
-                curve.tpot.learn(_log(each, step, curve.tpot.log(bucket, task)), (bucket, task), _weight(tokens))
-        elif total > 0:
-            decode = (tokens - 1) * step
-            share = decode / (decode + first + cost.terms.wait)
-            error = math.log(total / (decode + first + cost.terms.wait))
-            if decode and share > 0.1:
-                curve.tpot.learn(error + curve.tpot.log(bucket, task), (bucket, task), share * _weight(tokens))
-            if share < 0.9 and cost.terms.wait <= first:
-                curve.ttft.learn(error + curve.ttft.log(bucket_of(begun)), (bucket_of(begun),), 1.0 - share)
+        after = total - until_first
+        waits = cost.terms.wait > first
+        if stream and outcome.first_byte is not None and (tokens == 1 or after > min(0.2 * decode, _LIVELY)):
+            if not waits:
+                curve.ttft.learn(until_first / first, (bucket_of(begun),), 1.0)
+            if tokens > 1:
+                curve.tpot.learn(after / decode, (bucket, task), _weight(tokens))
+        else:
+            expected = cost.terms.wait + first + decode
+            share = decode / expected
+            if share > 0.1:
+                curve.tpot.learn(total / expected, (bucket, task), share * _weight(tokens))
+            if share < 0.9 and not waits:
+                curve.ttft.learn(total / expected, (bucket_of(begun),), 1.0 - share)
         curve.seen = self._ticked
         curve.tasks[task] = 0.98 * curve.tasks.get(task, 0.0) + tokens
-        stall = curve.profile.prefill_stall_seconds(fresh, curve.k)
-        curve.mix.add(stall=stall / up, context=usage.prompt_tokens + tokens / 2, seconds=max(total, 0.0))
+        curve.mix.add(
+            prompt=fresh / curve.profile.prefill.tokens_per_second,
+            endpoints=up,
+            context=usage.prompt_tokens + tokens / 2,
+            first=min(until_first if stream else first, total),
+            seconds=max(total, 0.0),
+        )
 
-    def _first(self, curve: Curve, fresh: float, others: float) -> float:
-        """Expected time to the first token, as `Curve.terms` has it."""
-        return curve.seconds(1.0, Task.UNKNOWN, fresh, others)
-
-    def _tick(self, passed: float) -> None:
-        factor = 0.5 ** (passed / HALF_LIFE)
-        for curve in self._curves.values():
-            curve.tpot.fade(factor)
-            curve.ttft.fade(factor)
+    def _tick(self, now: float) -> None:
         for mix in self._mixes.values():
-            mix.tick(passed)
+            mix.tick(now - self._ticked)
+        self._ticked = now
+        if now - self._faded >= FADE:
+            factor = 0.5 ** ((now - self._faded) / HALF_LIFE)
+            for curve in self._curves.values():
+                curve.tpot.fade(factor)
+                curve.ttft.fade(factor)
+            self._faded = now
 
     def snapshot(self) -> bytes:
         """What this process has learned itself, for other replicas and for its own next start."""
@@ -184,11 +187,6 @@ _Rows = dict[Hashable, tuple[float, float]]
 def _key(written: object) -> Hashable:
     """A cell's key from JSON: the base, a load bucket or a task."""
     return Task(written) if isinstance(written, str) and written else int(str(written)) if written != "" else ""
-
-
-def _log(measured: float, expected: float, learned: float) -> float:
-    """Log ratio to the profile alone: `expected` holds what was `learned` already."""
-    return math.log(measured / expected) + learned
 
 
 def _weight(tokens: int) -> float:

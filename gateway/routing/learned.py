@@ -1,14 +1,15 @@
 """Corrections to a speed profile, learned from finished requests: small, decaying, and quick to forget what is wrong.
 
-A curve of the profile has the right shape and perhaps the wrong height, so what is learned is the logarithm of
-measured over expected time, as a sum of small effects:
+A curve of the profile has the right shape and perhaps the wrong height, so what is learned is a factor, whose logarithm
+is a sum of small effects:
 
-    log(measured / expected) = base + by load + by task + noise
+    E[measured / (profile * exp(base + by load + by task))] = 1
 
-Each effect is a mean with a prior at zero: it moves fast at first, slowly later, and returns to zero without data.
-Outliers count as three standard deviations at most. A two-sided CUSUM on the standardised errors notices that the
-engine has changed (another k, a drafter that no longer fits, a neighbour on the GPU); then the past counts as one
-request only, so that the next few decide.
+Each request moves the effects by its relative error (a stochastic approximation; the mean of the ratio, not of its
+logarithm, because expected times are what is compared). An effect moves fast at first, slowly later, and returns to
+zero without data. Outliers count as three standard deviations at most. A two-sided CUSUM on the standardised errors
+notices that the engine has changed (another k, a drafter that no longer fits, a neighbour on the GPU); then the past
+counts as one request only, so that the next few decide.
 """
 
 from __future__ import annotations
@@ -101,19 +102,18 @@ class Effects:
         """Standard error of the correction: relative, 0.1 is 10 %."""
         return max(COLD, self.spread) / math.sqrt(1.0 + self.base.weight + self.base.foreign_weight)
 
-    def learn(self, measured: float, keys: Iterable[Hashable], weight: float) -> bool:
-        """Takes one log ratio of measured over expected; returns whether it made us forget the past."""
-        if not math.isfinite(measured) or weight <= 0.0:
+    def learn(self, ratio: float, keys: Iterable[Hashable], weight: float) -> bool:
+        """Takes one ratio of measured over expected, corrections included; returns whether the past was forgotten."""
+        if not 0.0 < ratio < math.inf or weight <= 0.0:
             return False
         cells = [self._part(key) for key in keys]
-        error = measured - self.base.value - sum(cell.value for cell in cells)
-        changed = self._watch(error, weight)
+        changed = self._watch(math.log(ratio), weight)
         limit = _CLIP * max(self.spread, LEAST_SPREAD)
-        clipped = max(-limit, min(error, limit))
+        error = max(-limit, min(ratio - 1.0, limit))
         for cell in (self.base, *cells):
-            cell.add(cell.value + clipped, weight)
+            cell.add(cell.value + error, weight)
         share = 0.05 * weight
-        self.spread = math.sqrt((1.0 - share) * self.spread**2 + share * clipped**2)
+        self.spread = math.sqrt((1.0 - share) * self.spread**2 + share * error**2)
         return changed
 
     def forget(self, weight: float = 1.0) -> None:
@@ -129,8 +129,7 @@ class Effects:
             cell.fade(factor)
 
     def _watch(self, error: float, weight: float) -> bool:
-        z = error / max(self.spread, LEAST_SPREAD)
-        z = max(-4.0, min(z, 4.0)) * weight
+        z = max(-4.0, min(error / max(self.spread, LEAST_SPREAD), 4.0)) * weight
         self._up = max(0.0, self._up + z - SLACK * weight)
         self._down = max(0.0, self._down - z - SLACK * weight)
         if self._up < ALARM and self._down < ALARM:

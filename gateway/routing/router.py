@@ -15,14 +15,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gateway.errors import NothingAvailable
+from gateway.errors import Forbidden, NothingAvailable
 from gateway.policy.schema import AccessKey, Facts, Model, Policy, Pool, Rule, Target
 from gateway.routing.cost import pool_curve
 from gateway.routing.curve import Curve
 from gateway.routing.gates import capability_gate, state_gate
 from gateway.routing.rank import Candidate, rank, total
 from gateway.routing.state import RoutingState, cold_state
-from gateway.routing.sticky import STAY, Place, thread_of
+from gateway.routing.sticky import STAY, Place, goes_on, thread_of
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, Reason
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -83,17 +83,23 @@ class Router:
         """Chooses the pool. `model` must have pools (see `Policy.choose` for models that stand for others).
 
         `explore=False` answers for a request that is not sent. Raises NothingAvailable when a required rule points
-        only to pools that cannot take the request.
+        only to pools that cannot take the request, Forbidden when the key may use none of the model's pools.
         """
         routing, state = self.policy.routing, self.state
         thread = thread_of(features, hints)
-        place = state.sticky.find(model.name, thread, state.clock(), routing.stickiness) if thread else None
+        place = None
+        if thread and goes_on(features, hints):
+            place = state.sticky.find(model.name, thread, state.clock(), routing.stickiness)
         candidates = self._candidates(model, features, estimate, view, key, place)
-        able = [c for c in candidates if c.can]
+        # What a key may not use stays out, whatever else yields below.
+        open_ = candidates if key is None or key.pools is None else [c for c in candidates if c.pool.name in key.pools]
+        if not open_:
+            raise Forbidden(f"key {key.name if key else ''!r} may use no pool of `{model.name}`", param="model")
+        able = [c for c in open_ if c.can]
         # Where no pool can do it, the back end's own refusal is the right answer, so nothing is gated.
-        free = [c for c in able if c.out is None] or able or candidates
+        free = [c for c in able if c.out is None] or able or open_
         rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
-        chosen, reason, detail = self._narrow(free, able or candidates, rule, hints)
+        chosen, reason, detail = self._narrow(free, able or open_, rule, hints)
         if reason is None:
             reason, detail = _why_narrow(candidates, chosen)
         ranked, ranked_by = rank(chosen, estimate, routing, state.away, model.name)

@@ -66,3 +66,8 @@ class Sticky:
 def thread_of(features: Features, hints: Hints) -> int:
     """The conversation's key, 0 for none. Keys of different processes differ."""
     return hash(hints.session) if hints.session else features.thread_key
+
+
+def goes_on(features: Features, hints: Hints) -> bool:
+    """Whether the request can be a later turn. Many users' first turns are alike, and share no more than a template."""
+    return bool(hints.session) or features.turns > 2 or features.after_tool or features.last_answer is not None

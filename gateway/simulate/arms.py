@@ -1,0 +1,172 @@
+"""Who decides where a request goes: the router with its objectives, and what it is measured against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal
+
+from gateway.policy.load import parse_policy
+from gateway.policy.schema import DEFAULT_OBJECTIVE, Policy
+from gateway.routing.router import Router
+from gateway.routing.state import RoutingState
+from gateway.simulate.job import Job
+from gateway.simulate.prompts import MODEL
+from gateway.simulate.world import Arm, Clock
+from gateway.types import Api, Decision, Estimate, Features, LoadView, Outcome, Task, ToolChoice
+
+_NO_FEATURES = Features(api=Api.CHAT, model=MODEL)
+_NO_ESTIMATE = Estimate(task=Task.UNKNOWN, output_tokens=1.0, p50=1.0, p90=1.0, confidence=0.0, source="none")
+PLAIN, MTP = "plain", "mtp"
+Fleet = Literal["deployed", "plain", "mtp", "table"]
+"""Which engines: as deployed (some plain, some MTP), or as many all plain, all MTP, all MTP with K by batch size."""
+
+SHORT, LONG = 500, 2000
+"""Bounds of the three bins, tokens; from a well-known router's rules, which go by the request's form."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArmSpec:
+    """An arm by name: which fleet it runs on and who decides."""
+
+    name: str
+    fleet: Fleet = "deployed"
+    decider: Literal["fixed", "random", "bins", "router"] = "router"
+    pools: tuple[str, ...] = (PLAIN, MTP)
+    objective: str = DEFAULT_OBJECTIVE
+    threshold: int = 64
+    oracle: bool = False
+    """Whether it is told the answer's real length."""
+
+
+ARMS: tuple[ArmSpec, ...] = (
+    ArmSpec("plain_pool", decider="fixed", pools=(PLAIN,)),
+    ArmSpec("mtp_pool", decider="fixed", pools=(MTP,)),
+    ArmSpec("all_plain", fleet="plain", decider="fixed", pools=(PLAIN,)),
+    ArmSpec("all_mtp", fleet="mtp", decider="fixed", pools=(MTP,)),
+    ArmSpec("mtp_table", fleet="table", decider="fixed", pools=(MTP,)),
+    ArmSpec("random", decider="random"),
+    ArmSpec("static_32", objective="static", threshold=32),
+    ArmSpec("static_64", objective="static", threshold=64),
+    ArmSpec("static_128", objective="static", threshold=128),
+    ArmSpec("bins", decider="bins"),
+    ArmSpec("expected_time", objective="expected_time"),
+    ArmSpec("fleet", objective="fleet"),
+    ArmSpec("oracle", oracle=True),
+)
+SINGLE = ("plain_pool", "mtp_pool")
+CONVERTED = ("all_plain", "all_mtp")
+STATIC = ("static_32", "static_64", "static_128")
+
+
+def make_arm(spec: ArmSpec, policy: Policy, clock: Clock, view: LoadView, rng: Random) -> Arm:
+    """The decider of one run."""
+    if spec.decider == "fixed":
+        return Fixed(spec.pools)
+    if spec.decider == "random":
+        return Randomly(spec.pools, rng)
+    if spec.decider == "bins":
+        return Bins()
+    return Routed(policy, RoutingState(clock, rng, view), oracle=spec.oracle)
+
+
+def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, spec: ArmSpec) -> Policy:
+    """The smallest policy that says what runs: `engines` of each kind with `seats` each."""
+    pools = []
+    for kind, number in engines.items():
+        urls = ", ".join(f'"http://{kind}-{at}"' for at in range(number))
+        drafts = f", speculative: {{method: mtp, tokens: {k}}}" if kind == MTP else ""
+        limits = f"limits: {{in_flight: {seats * number}}}"
+        pools.append(f"  {kind}: {{endpoints: [{urls}], profile: {profile}, {limits}{drafts}}}")
+    text = "\n".join(
+        [
+            "version: 1",
+            "pools:",
+            *pools,
+            f"models: {{{MODEL}: {{pools: [{', '.join(engines)}]}}}}",
+            f"routing: {{objective: {spec.objective}, threshold: {spec.threshold}}}",
+        ]
+    )
+    return parse_policy(text, "simulation", {})
+
+
+class _Deaf:
+    """An arm that learns nothing."""
+
+    def observe(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+    def accept(self, pool: str, length: float) -> None:
+        """Nothing to learn."""
+
+
+class Fixed(_Deaf):
+    """Always the same order of pools."""
+
+    def __init__(self, order: tuple[str, ...]) -> None:
+        self._order = order
+
+    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
+        return self._order
+
+
+class Randomly(_Deaf):
+    """Half and half."""
+
+    def __init__(self, pools: tuple[str, ...], rng: Random) -> None:
+        self._pools = pools
+        self._rng = rng
+
+    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
+        first = self._rng.randrange(len(self._pools))
+        return self._pools[first:] + self._pools[:first]
+
+
+class Bins(_Deaf):
+    """Three bins by the request's form: short to the plain pool, long to MTP, unknown to the less loaded one."""
+
+    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
+        bin_ = bin_of(job.prompt.features)
+        if bin_ == "unknown":
+            plain, mtp = view.load(PLAIN), view.load(MTP)
+            bin_ = "short" if plain.in_flight * mtp.up < mtp.in_flight * plain.up else "long"
+        return (PLAIN, MTP) if bin_ == "short" else (MTP, PLAIN)
+
+
+def bin_of(features: Features) -> Literal["short", "long", "unknown"]:
+    """Thinking is long; forced tools, tools without thinking, a continued answer or a small cap are short."""
+    cap = features.cap
+    if features.thinking or (features.thinking_budget or 0) > 4000:
+        return "long" if cap is None or cap >= LONG else "unknown"
+    forced = features.tool_choice in (ToolChoice.REQUIRED, ToolChoice.NAMED)
+    if forced or features.tools or features.prefill or (cap is not None and cap < SHORT):
+        return "short"
+    return "unknown"
+
+
+class Routed:
+    """The gateway's router, learning from outcomes and counters as it does in the gateway."""
+
+    def __init__(self, policy: Policy, state: RoutingState, *, oracle: bool = False) -> None:
+        self.state = state
+        self.router = Router(policy, state)
+        self._model = policy.models[MODEL]
+        self._oracle = oracle
+        self._facts = None if not policy.routing.rules else self.router.facts
+        self._nothing = self.router.facts(self._model, _NO_FEATURES, _NO_ESTIMATE)
+
+    def decide(self, job: Job, view: LoadView) -> Decision:
+        prompt = job.prompt
+        estimate = prompt.estimate
+        if self._oracle:
+            n = float(job.tokens)
+            estimate = replace(estimate, task=prompt.task, output_tokens=n, p50=n, p90=n)
+        facts = self._facts(self._model, prompt.features, estimate) if self._facts else self._nothing
+        return self.router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
+
+    def observe(self, outcome: Outcome) -> None:
+        self.state.observe(outcome)
+
+    def accept(self, pool: str, length: float) -> None:
+        self.state.curves.accept(pool, length)

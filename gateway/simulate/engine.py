@@ -1,0 +1,278 @@
+"""A vLLM engine as discrete events: the batching of `gateway.sim.engine`, advanced in jumps between joins and ends.
+
+As long as nobody joins and nobody ends, all steps of a batch are alike but for the growing context, so a jump of m
+steps takes m times the step at its middle context. A request ends after a number of decode steps drawn when it joins:
+with drafting, tokens per step have mean mu and variance v, and reaching n tokens takes about
+
+    n / mu + (v + mu^2 - mu) / (2 mu^2)  with variance  n v / mu^3      (renewal theory)
+
+steps. A newcomer joins at the next step boundary and its prompt's prefill stretches that step for all.
+Simplifications against the stepped engine: a request is admitted only when its whole answer fits the cache, so nothing
+is preempted; the prefix cache knows conversations, not blocks.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from gateway.profiles import Profile
+from gateway.simulate.job import Job
+from gateway.types import Task
+
+TABLE_TAX = (0.066, 0.15 / 187)
+"""What K = 0 in a drafting engine costs over one without a drafter, at batch 2 and per further stream: measured on an
+H100 (6.6 % at 2 streams, 21.6 % at 189), for the drafter still runs once per step."""
+MOST_TAX = 0.216
+SHARED_JUMP = 16
+"""Longest jump, in steps, of an engine with a neighbour on its GPU, whose work it must notice."""
+
+
+class Speeds:
+    """Step times and acceptance of one engine, as tables. `k_by_batch` is vLLM's table of K by batch size."""
+
+    def __init__(
+        self, profile: Profile, k: int, seats: int, *, slowdown: float = 1.0, quality: float = 1.0,
+        k_by_batch: Sequence[tuple[int, int]] = (),
+    ) -> None:  # fmt: skip
+        self.profile = profile
+        self.k = k
+        self.slowdown = slowdown
+        self.quality = quality
+        """Scales the acceptance of every draft: the truth, where a profile is only a guess."""
+        self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
+        self._base = [self._zero_context(batch) for batch in range(seats + 1)]
+        self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
+
+    def step(self, batch: int, context: float) -> float:
+        """Seconds of one step of `batch` sequences with `context` tokens each on average."""
+        decode, seen = self.profile.decode, self.profile.attention.seen(context) / 1e6
+        extra = decode.context * batch + (decode.mtp_context if self.k_at[batch] else 0.0)
+        return self._base[batch] + self.slowdown * extra * seen
+
+    def prefill(self, tokens: int) -> float:
+        return self.slowdown * self.profile.prefill_seconds(tokens, self.k)
+
+    def stall(self, tokens: int) -> float:
+        return self.slowdown * self.profile.prefill_stall_seconds(tokens, self.k)
+
+    def moments(self, task: Task, k: int) -> tuple[float, float]:
+        """Mean and variance of tokens per step."""
+        found = self._moments.get((task, k))
+        if found is None:
+            rates = [min(rate * self.quality, 1.0) for rate in self.profile.acceptance(task, k)]
+            mean = sum(rates)
+            square = sum((2 * at + 1) * rate for at, rate in enumerate(rates))
+            found = self._moments[task, k] = (1.0 + mean, max(square - mean * mean, 0.0))
+        return found
+
+    def set_quality(self, quality: float) -> None:
+        """Another drafter, or a target that it no longer fits."""
+        self.quality = quality
+        self._moments.clear()
+
+    def _zero_context(self, batch: int) -> float:
+        k = self.k_at[batch]
+        seconds = self.slowdown * self.profile.step_seconds(batch, k, 0.0)
+        if self.k and not k:
+            seconds *= 1.0 + min(TABLE_TAX[0] + TABLE_TAX[1] * max(batch - 2, 0), MOST_TAX)
+        return seconds
+
+
+class SimEngine:
+    """One engine. `next_at` says when `advance` must be called; infinite while idle."""
+
+    def __init__(
+        self, name: str, speeds: Speeds, *, seats: int, kv_tokens: int, token_budget: int = 8192, threads: int = 512
+    ) -> None:
+        self.name = name
+        self.speeds = speeds
+        self.seats = seats
+        self.kv_tokens = kv_tokens
+        self.next_at = math.inf
+        self.neighbours: tuple[SimEngine, ...] = ()
+        """Engines that share its GPU in time slices."""
+        self.accepted = self.drafts = 0.0
+        """Tokens per step in sum, and sequence steps, since the start: what counters export."""
+        self._budget = token_budget
+        self._threads: OrderedDict[int, int] = OrderedDict()
+        self._most_threads = threads
+        self._waiting: deque[Job] = deque()
+        self._joining: list[Job] = []
+        self._running: list[tuple[int, int, Job]] = []
+        self._number = count()
+        self._step = 0
+        self._from = 0.0
+        self._jump = 0
+        self._each = 0.0
+        """Seconds of each step of the jump; 0 while idle and in a step with prompts."""
+        self._context = 0.0
+        self._growth = 0.0
+        self._length = 0.0
+        self._reserved = 0
+
+    @property
+    def busy(self) -> bool:
+        return self.next_at < math.inf
+
+    def submit(self, job: Job, now: float) -> None:
+        """Takes a request; it joins at the next step boundary where there is room."""
+        job.fresh = job.prompt.features.input_tokens
+        if job.thread and (known := self._threads.get(job.thread)):
+            job.cached = min(known, job.fresh - 1)
+            job.fresh -= job.cached
+        self._waiting.append(job)
+        if self.next_at == math.inf:
+            self._plan(now)
+        elif self._each and self._fits(self._waiting[0]):
+            # The jump ends at the boundary of the step that is under way.
+            done = min(int((now - self._from) / self._each) + 1, self._jump)
+            if done < self._jump:
+                self._jump = done
+                self.next_at = self._from + done * self._each
+
+    def advance(self) -> list[Job]:
+        """Ends the jump or the joining step that `next_at` is the end of; returns who is done."""
+        now = self.next_at
+        done: list[Job] = []
+        running = self._running
+        self._step += self._jump
+        self._context += self._growth * self._jump
+        self.drafts += len(running) * self._jump
+        self.accepted += self._length * self._jump
+        for job in self._joining:
+            self._begin(job, now, done)
+        self._joining.clear()
+        while running and running[0][0] <= self._step:
+            job = heappop(running)[2]
+            self._context -= job.prompt.features.input_tokens + job.tokens
+            self._growth -= job.growth
+            self._length -= job.length
+            self._end(job, now, done)
+        self._plan(now)
+        return done
+
+    def retune(self) -> None:
+        """Call at a boundary after the speeds changed: steps to go are counted anew."""
+        self._rescale(self.speeds.k_at[min(len(self._running), self.seats)])
+
+    def _begin(self, job: Job, now: float, done: list[Job]) -> None:
+        """The prompt is computed: the first token comes."""
+        job.first = now
+        left = job.tokens - 1
+        if not left:
+            return self._end(job, now, done)
+        k = self.speeds.k_at[min(len(self._running) + 1, self.seats)]
+        job.steps = self._steps_for(job, left, k)
+        job.length = self.speeds.moments(job.prompt.task, k)[0] if k else 1.0
+        self._length += job.length
+        job.growth = left / job.steps
+        job.ends_at = self._step + job.steps
+        heappush(self._running, (job.ends_at, next(self._number), job))
+        self._context += job.prompt.features.input_tokens + 1
+        self._growth += job.growth
+        return None
+
+    def _end(self, job: Job, now: float, done: list[Job]) -> None:
+        job.ended = now
+        self._reserved -= job.reserved
+        if job.thread:
+            self._threads[job.thread] = job.prompt.features.input_tokens + job.tokens
+            self._threads.move_to_end(job.thread)
+            if len(self._threads) > self._most_threads:
+                self._threads.popitem(last=False)
+        done.append(job)
+
+    def _plan(self, now: float) -> None:
+        """Decides the next jump: one step with prompts in it, or steps until the next end."""
+        running = self._running
+        batch = len(running)
+        if self._waiting and (prompts := self._admit(batch)):
+            seconds = (
+                self.speeds.step(batch, self._context / batch) + self.speeds.stall(prompts)
+                if batch
+                else self.speeds.prefill(prompts)
+            )
+            self._jump, self._each = (1 if batch else 0), 0.0
+        elif batch:
+            if len(set(self.speeds.k_at)) > 1:
+                self._rescale(self.speeds.k_at[batch])
+            self._jump = running[0][0] - self._step
+            if self.neighbours:
+                self._jump = min(self._jump, SHARED_JUMP)
+            middle = (self._context + self._growth * self._jump / 2) / batch
+            self._each = self._shared(self.speeds.step(batch, middle))
+            seconds = self._jump * self._each
+            self._from = now
+            self.next_at = now + seconds
+            return
+        else:
+            self._jump, self._each = 0, 0.0
+            self.next_at = math.inf
+            return
+        self.next_at = now + self._shared(seconds)
+
+    def _admit(self, batch: int) -> int:
+        """Prompts for the next step, as far as seats, cache and the token budget go; returns their tokens."""
+        budget = self._budget - batch * (self.speeds.k + 1)
+        planned = 0
+        while self._waiting and planned < budget:
+            job = self._waiting[0]
+            if not job.reserved:
+                if not self._fits(job) or batch + len(self._joining) >= self.seats:
+                    break
+                job.reserved = job.prompt.features.input_tokens + job.tokens
+                self._reserved += job.reserved
+            took = min(job.fresh, budget - planned)
+            planned += took
+            job.fresh -= took
+            if job.fresh:
+                break
+            self._joining.append(self._waiting.popleft())
+        return planned
+
+    def _fits(self, job: Job) -> bool:
+        if len(self._running) >= self.seats:
+            return False
+        wanted = job.prompt.features.input_tokens + job.tokens
+        return not self._reserved or bool(job.reserved) or self._reserved + wanted <= self.kv_tokens
+
+    def _steps_for(self, job: Job, tokens: int, k: int) -> int:
+        if not k:
+            return tokens
+        mean, variance = self.speeds.moments(job.prompt.task, k)
+        expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
+        steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
+        return max(-(-tokens // (k + 1)), min(int(steps + job.rounding), tokens), 1)
+
+    def _rescale(self, k: int) -> None:
+        """Counts every running request's steps to go anew, for another k or another acceptance."""
+        changed = []
+        self._growth = self._length = 0.0
+        for ends_at, number, job in self._running:
+            mean = self.speeds.moments(job.prompt.task, k)[0] if k else 1.0
+            if abs(mean - job.length) > 0.01 * mean:
+                left = max((ends_at - self._step) * job.growth, 1.0)
+                steps = max(round(left / mean), 1)
+                job.growth, job.length = left / steps, mean
+                ends_at = self._step + steps
+            self._growth += job.growth
+            self._length += job.length
+            changed.append((ends_at, number, job))
+        heapify(changed)
+        self._running = changed
+
+    def _shared(self, seconds: float) -> float:
+        """Engines that share a GPU in time slices each get their part of it."""
+        return seconds * (1 + sum(1 for other in self.neighbours if other.busy)) if self.neighbours else seconds
+
+
+def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:
+    """The k of the first row whose batch size is not exceeded; the last one's above all."""
+    for most, chosen in table:
+        if batch <= most:
+            return min(chosen, k)
+    return min(table[-1][1], k) if table else k

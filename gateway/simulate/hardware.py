@@ -1,0 +1,47 @@
+"""What the simulated machines can hold, by hardware profile; speeds are in `gateway.profiles`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gateway.profiles import Profile
+from gateway.simulate.job import Job
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One engine's room. `seats` is vLLM's `max_num_seqs`."""
+
+    seats: int
+    kv_tokens: int
+    k: int = 2
+    """Drafted tokens of its MTP engines."""
+    k_by_batch: tuple[tuple[int, int], ...] = ()
+    """K by batch size, for the arm that leaves the choice to the engine: (largest batch, K)."""
+
+
+MACHINES: Mapping[str, Machine] = {
+    "dgx-spark": Machine(seats=64, kv_tokens=400_000, k=2, k_by_batch=((32, 2), (48, 1), (64, 0))),
+    "g4-slice": Machine(seats=64, kv_tokens=100_000, k=2, k_by_batch=((32, 2), (48, 1), (64, 0))),
+    "h200": Machine(seats=256, kv_tokens=600_000, k=2, k_by_batch=((64, 2), (128, 1), (256, 0))),
+}
+MODELS = ("e4b", "26b-a4b", "31b")
+
+
+def capacity(profile: Profile, k: int, machine: Machine, jobs: Sequence[Job]) -> float:
+    """Requests per second that one engine completes when it is full all the time.
+
+    With B seats taken, B / (w + 1) requests end per step for w decode steps each, and as many prompts join.
+    """
+    number = len(jobs)
+    prompt = sum(job.prompt.features.input_tokens for job in jobs) / number
+    tokens = sum(job.tokens for job in jobs)
+    context = sum((job.prompt.features.input_tokens + job.tokens / 2) * job.tokens for job in jobs) / tokens
+    held = sum((job.prompt.features.input_tokens + job.tokens) * job.tokens for job in jobs) / tokens
+    work = sum((job.tokens - 1) / profile.mean_acceptance_length(job.prompt.task, k) for job in jobs) / number
+    batch = max(min(machine.seats, machine.kv_tokens / held), 1.0)
+    joins = batch / (work + 1.0)
+    stall = profile.prefill_stall_seconds(0, k) * min(1.0, joins)
+    seconds = profile.step_seconds(batch, k, context) + stall + joins * prompt / profile.prefill.tokens_per_second
+    return joins / seconds

@@ -1,0 +1,125 @@
+"""One run: a workload at a load, on a fleet, under an arm. And a cell: the same workload and load for several arms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from gateway.profiles import Profile, get_profile
+from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
+from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.hardware import MACHINES, Machine, capacity
+from gateway.simulate.job import Job, Workload
+from gateway.simulate.world import Arm, Clock, World
+
+WARM = 0.2
+"""Share of the requests that are not counted: the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """How the engines really are, where the profile that the router starts from is a guess."""
+
+    slowdown: float = 1.0
+    drafting_slowdown: float = 1.0
+    """Of the engines that draft, besides `slowdown`."""
+    quality: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """Where arms are compared."""
+
+    workload: Workload
+    profile: str
+    model: str
+    load: float
+    """Share of what the deployed engines can complete."""
+    plain: int = 1
+    mtp: int = 1
+    truth: Truth = Truth()
+    seed: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What came out of a run. Seconds from arrival to the last token."""
+
+    mean: float
+    p99: float
+    by_kind: dict[str, tuple[float, float]]
+    """Mean and p99 by class of the mix."""
+    taken: dict[str, int]
+    """Requests by pool."""
+
+
+def rate_of(cell: Cell) -> float:
+    """Requests per second that make the cell's load."""
+    profile, machine = get_profile(cell.profile, cell.model), MACHINES[cell.profile]
+    jobs = cell.workload.jobs
+    full = cell.plain * capacity(profile, 0, machine, jobs) + cell.mtp * capacity(profile, machine.k, machine, jobs)
+    return cell.load * full
+
+
+def run(
+    cell: Cell, spec: ArmSpec, rate: float, *, watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None
+) -> Figures:
+    """Plays the cell under one arm. `watch` is called with all its parts before it starts."""
+    profile, machine = get_profile(cell.profile, cell.model), MACHINES[cell.profile]
+    engines_of = _fleet(cell, spec)
+    policy = make_policy(f"{cell.profile}/{cell.model}", machine.k, engines_of, machine.seats, spec)
+    clock = Clock()
+    engines = {
+        f"http://{kind}-{at}": make_engine(f"{kind}-{at}", profile, machine, kind, spec, cell.truth)
+        for kind, number in engines_of.items()
+        for at in range(number)
+    }
+    world = World(policy, engines, clock, Random(cell.seed))
+    arm = make_arm(spec, policy, clock, world.pools, Random(cell.seed + 1))
+    if watch is not None:
+        watch(world, arm, engines)
+    jobs = cell.workload.at_rate(rate)
+    world.run(jobs, arm)
+    return figures(jobs, world.taken)
+
+
+def make_engine(
+    name: str, profile: Profile, machine: Machine, kind: str, spec: ArmSpec, truth: Truth = Truth()
+) -> SimEngine:  # fmt: skip
+    """One engine of a kind, as it truly is."""
+    drafts = kind == MTP
+    speeds = Speeds(
+        profile,
+        machine.k if drafts else 0,
+        machine.seats,
+        slowdown=truth.slowdown * (truth.drafting_slowdown if drafts else 1.0),
+        quality=truth.quality,
+        k_by_batch=machine.k_by_batch if spec.fleet == "table" else (),
+    )
+    return SimEngine(name, speeds, seats=machine.seats, kv_tokens=machine.kv_tokens)
+
+
+def figures(jobs: Sequence[Job], taken: dict[str, int]) -> Figures:
+    """Means and percentiles over the requests after the start."""
+    counted = jobs[round(len(jobs) * WARM) :]
+    kinds: dict[str, list[float]] = {}
+    for job in counted:
+        kinds.setdefault(job.prompt.kind, []).append(job.ended - job.at)
+    every = sorted(seconds for rows in kinds.values() for seconds in rows)
+    by_kind = {kind: (sum(rows) / len(rows), percentile(sorted(rows), 0.99)) for kind, rows in kinds.items()}
+    return Figures(sum(every) / len(every), percentile(every, 0.99), by_kind, dict(taken))
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The nearest rank."""
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+
+def _fleet(cell: Cell, spec: ArmSpec) -> dict[str, int]:
+    total = cell.plain + cell.mtp
+    if spec.fleet == "plain":
+        return {PLAIN: total}
+    if spec.fleet in ("mtp", "table"):
+        return {MTP: total}
+    return {kind: number for kind, number in ((PLAIN, cell.plain), (MTP, cell.mtp)) if number}

@@ -1,0 +1,227 @@
+"""The event loop: arrivals, the gateway's decision, places and queue, engines, and what outcomes teach. No sockets.
+
+The gateway's parts are the real ones: router, estimator (asked beforehand), pools, pickers, leases and fair queue, all
+on the virtual clock. A request goes to the first pool of its order that has a place, else it stands in the queue until
+any of them has one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from heapq import heappop, heappush
+from random import Random
+from typing import Protocol
+
+from gateway.policy.schema import Policy
+from gateway.simulate.engine import SimEngine
+from gateway.simulate.job import Job
+from gateway.types import Decision, LoadView, Outcome, Result, Usage
+from gateway.upstream.client import Connector, ConnectorStatistics, Headers, Response, Timeouts
+from gateway.upstream.fair import FairQueue
+from gateway.upstream.lease import Lease
+from gateway.upstream.pools import Pools
+
+TELEMETRY = 2.0
+"""Seconds between two looks at the engines' acceptance counters."""
+LEAST_STEPS = 200.0
+"""Sequence steps between two looks below which they say nothing."""
+
+
+class Arm(Protocol):
+    """Who decides. Router arms return a `Decision` and learn; fixed ones return an order of pools."""
+
+    def decide(self, job: Job, view: LoadView) -> Decision | tuple[str, ...]: ...
+
+    def observe(self, outcome: Outcome) -> None: ...
+
+    def accept(self, pool: str, length: float) -> None: ...
+
+
+class Clock:
+    """The virtual time, as a clock that the gateway's parts can be given."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class _NoConnector:
+    """Engines are called directly, so nothing is ever sent."""
+
+    async def send(
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+    ) -> Response:
+        raise NotImplementedError
+
+    def statistics(self) -> ConnectorStatistics:
+        return ConnectorStatistics(0, 0, 0)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+
+class _Waiting:
+    """An entry of the queue."""
+
+    __slots__ = ("decision", "job", "key", "order", "priority", "work")
+
+    def __init__(self, job: Job, order: tuple[str, ...], decision: Decision | None) -> None:
+        self.job = job
+        self.order = order
+        self.decision = decision
+        self.priority = 0
+        self.key: str | None = None
+        self.work = 1.0
+        if decision is not None:
+            self.work = next((c.seconds for c in decision.costs if c.pool == decision.pool and c.seconds), 1.0)
+
+
+class World:
+    """One run. `engines` by the URL of the policy's endpoint that it stands behind."""
+
+    def __init__(self, policy: Policy, engines: Mapping[str, SimEngine], clock: Clock, rng: Random) -> None:
+        self.clock = clock
+        self._engines = engines
+        self.pools = Pools(lambda _row, _pool: no_connector(), rng, clock)
+        self.pools.apply(policy)
+        self._pool_of = {id(engines[row.url]): pool.name for pool in policy.pools.values() for row in pool.endpoints}
+        self._queue: FairQueue[_Waiting] = FairQueue()
+        self._events: list[tuple[float, int, SimEngine]] = []
+        self._number = 0
+        self._sent: dict[int, tuple[Lease, Decision | None]] = {}
+        self._counted = {name: (0.0, 0.0) for name in policy.pools}
+        self.taken: dict[str, int] = dict.fromkeys(policy.pools, 0)
+
+    def run(self, jobs: Sequence[Job], arm: Arm, at: Sequence[tuple[float, Callable[[], None]]] = ()) -> None:
+        """Plays all jobs to their end; `at` are things that happen at given times, in order."""
+        events, clock = self._events, self.clock
+        upcoming, look = list(at), TELEMETRY
+        index, last = 0, len(jobs)
+        while True:
+            arrival = jobs[index].at if index < last else math.inf
+            while events and events[0][2].next_at != events[0][0]:
+                heappop(events)
+            engine_at = events[0][0] if events else math.inf
+            now = arrival if arrival <= engine_at else engine_at
+            if now == math.inf:
+                return
+            while upcoming and upcoming[0][0] <= now:
+                upcoming.pop(0)[1]()
+            if now >= look:
+                self._look(arm)
+                look = now + TELEMETRY
+            clock.now = now
+            if arrival <= engine_at:
+                self._arrive(jobs[index], arm)
+                index += 1
+            else:
+                self._advance(heappop(events)[2], arm)
+
+    def _arrive(self, job: Job, arm: Arm) -> None:
+        found = arm.decide(job, self.pools)
+        decision, order = (None, found) if isinstance(found, tuple) else (found, found.order)
+        lease = self._wished(decision) if decision is not None and decision.endpoint else None
+        lease = lease or self.pools.admission.take(order)
+        if lease is not None:
+            self._send(job, lease, decision)
+            return
+        self._queue.add(_Waiting(job, order, decision))
+        self._count(order, 1)
+
+    def _wished(self, decision: Decision) -> Lease | None:
+        """The endpoint that has the conversation's prefix, where it has a place."""
+        pool = self.pools[decision.pool]
+        limit = pool.policy.limits.in_flight
+        endpoint = next((e for e in pool.endpoints if e.url == decision.endpoint), None)
+        if endpoint is None or pool.eligible or (limit and pool.in_flight >= limit):
+            return None
+        return Lease(pool, endpoint, self.clock.now)
+
+    def _send(self, job: Job, lease: Lease, decision: Decision | None) -> None:
+        engine = self._engines[lease.endpoint.url]
+        job.sent = self.clock.now
+        self.taken[lease.pool] += 1
+        self._sent[id(job)] = (lease, decision)
+        before = engine.next_at
+        engine.submit(job, job.sent)
+        if engine.next_at != before:
+            self._push(engine)
+
+    def _advance(self, engine: SimEngine, arm: Arm) -> None:
+        for job in engine.advance():
+            lease, decision = self._sent.pop(id(job))
+            lease.release(Result.OK)
+            if decision is not None and decision.pool == lease.pool:
+                arm.observe(outcome_of(job, decision, lease.endpoint.url))
+        if engine.next_at < math.inf:
+            self._push(engine)
+        if self._queue:
+            self._serve(self._pool_of[id(engine)])
+
+    def _serve(self, name: str) -> None:
+        """Gives the places of a pool to those who wait."""
+        pool = self.pools[name]
+        while self._queue and (endpoint := pool.pick(self.clock.now)) is not None:
+            entry = self._queue.first((name,))
+            if entry is None:
+                return
+            self._queue.serve(entry)
+            self._count(entry.order, -1)
+            self._send(entry.job, Lease(pool, endpoint, self.clock.now), entry.decision)
+
+    def _count(self, order: tuple[str, ...], change: int) -> None:
+        """Keeps the pools' own counts of who waits, which routing sees."""
+        for name in order:
+            self.pools[name].eligible += change
+        self.pools[order[0]].waiting += change
+
+    def _push(self, engine: SimEngine) -> None:
+        self._number += 1
+        heappush(self._events, (engine.next_at, self._number, engine))
+
+    def _look(self, arm: Arm) -> None:
+        """What a scrape of the drafting engines' counters says: mean acceptance length since the last one."""
+        for pool in self.pools:
+            engines = [self._engines[e.url] for e in pool.endpoints]
+            if not engines[0].speeds.k:
+                continue
+            before = self._counted[pool.name]
+            drafts = sum(engine.drafts for engine in engines) - before[0]
+            accepted = sum(engine.accepted for engine in engines) - before[1]
+            if drafts >= LEAST_STEPS:
+                arm.accept(pool.name, accepted / drafts)
+                self._counted[pool.name] = (before[0] + drafts, before[1] + accepted)
+
+
+def no_connector() -> Connector:
+    return _NoConnector()
+
+
+def outcome_of(job: Job, decision: Decision, endpoint: str) -> Outcome:
+    """What the gateway knows of a request that ended well."""
+    features, estimate = job.prompt.features, job.prompt.estimate
+    usage = Usage(prompt_tokens=features.input_tokens, completion_tokens=job.tokens, cached_tokens=job.cached)
+    return Outcome(
+        request_id="",
+        result=Result.OK,
+        status=200,
+        started=job.at,
+        ended=job.ended,
+        features=features,
+        estimate=estimate,
+        decision=decision,
+        endpoint=endpoint,
+        usage=usage,
+        finish_reason="stop",
+        sent_upstream=job.sent,
+        first_byte=job.first,
+        attempts=1,
+    )
