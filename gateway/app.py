@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext, suppress
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import httpx
 from fastapi import FastAPI, Request
@@ -21,7 +24,8 @@ from prometheus_client import CollectorRegistry
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api.core import Core, Learned, activate
+from gateway.access.limits import Limits
+from gateway.api.core import Active, Core, Learned, activate
 from gateway.api.downstream import App, Receive, Scope, Send
 from gateway.api.models import ModelList
 from gateway.api.ops import keep_gauges, ops_router
@@ -30,6 +34,7 @@ from gateway.api.routed import RoutedApi
 from gateway.drain import drain_on_signals
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.estimate.estimator import Estimator
+from gateway.exposition import DIRECTORY, worker_number
 from gateway.logs import RequestLog, configure
 from gateway.metrics import Metrics
 from gateway.policy.describe import warnings
@@ -39,6 +44,9 @@ from gateway.policy.watch import PolicyWatcher
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import RoutingState
 from gateway.settings import Settings, resolve
+from gateway.sharing import Sharing, local_view
+from gateway.state.home import open_store
+from gateway.state.snapshot import Snapshots
 from gateway.types import Api
 from gateway.upstream.client import Connector
 from gateway.upstream.connect import connect
@@ -86,42 +94,50 @@ def build(
 ) -> Gateway:
     """Makes the application. Nothing runs and nothing connects before its lifespan starts.
 
-    `own_process` says that stop signals are this application's to drain on.
+    `own_process` says that stop signals are this application's to drain on. Raises InvalidSetting.
     """
     rng = rng or Random()
     metrics = Metrics(CollectorRegistry())
-    metrics.allow(policy.models, policy.pools)
     pools = Pools(make_connector, rng, clock)
-    pools.apply(policy)
     learned = Learned(Estimator(), TokenEstimator(), RoutingState(clock, rng, pools))
+    replica = replica_name(env)
+    store = open_store(
+        settings.redis_url,
+        replica=replica,
+        rng=rng,
+        processes=settings.workers,
+        snapshots=Snapshots(Path(settings.state_dir), replica) if settings.state_dir else None,
+        clock=clock,
+    )
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
     core = Core(
         active=activate(policy, 1, learned.routing),
         pools=pools,
         learned=learned,
+        limits=Limits(store, clock=clock),
+        store=store,
         metrics=metrics,
         observers=(metrics.observe, request_log.observe, learned.observe),
         clock=clock,
         new_id=request_ids(rng),
     )
+    adopt(core, core.active)
     watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
     client = httpx.AsyncClient(trust_env=False)
+    sharing = Sharing(store, learned, replica)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         warn_at_start(settings, policy)
         pools.shedder.files = raise_file_limit(policy.server.max_requests)
-        prober = Prober(pools, rng)
-        tasks = [asyncio.create_task(prober.run()), asyncio.create_task(keep_gauges(core))]
-        if watcher:
-            tasks.append(asyncio.create_task(watcher.run()))
+        await store.start(lambda: local_view(core))
+        await sharing.restore()
+        running = [Prober(pools, rng).run(), keep_gauges(core), sharing.run(), *([watcher.run()] if watcher else [])]
         with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
-            yield
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+            async with background(running):
+                yield
+        await sharing.publish()
+        await store.aclose()
         await client.aclose()
         await pools.aclose()
 
@@ -131,9 +147,38 @@ def build(
     return Gateway(core, frame)
 
 
+@asynccontextmanager
+async def background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Runs endless tasks for the length of the block."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        for task in tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+def adopt(core: Core, active: Active) -> None:
+    """Makes a policy the live one, at the start and on every reload: everything that follows it, then the swap."""
+    policy = active.policy
+    core.metrics.allow(policy.models, policy.pools)
+    core.pools.apply(policy)
+    core.limits.apply(policy.access)
+    core.active = active
+
+
 def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
     """The connector for one endpoint of the policy."""
     return connect(endpoint.url, limit=pool.limits.connections)
+
+
+def replica_name(env: Mapping[str, str]) -> str:
+    """Names this process alike after a restart: the host's name and the worker's number."""
+    folder = env.get(DIRECTORY)
+    return f"{socket.gethostname()}-{worker_number(Path(folder)) if folder else 0}"
 
 
 def request_ids(rng: Random) -> Callable[[], str]:
@@ -154,9 +199,7 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
 
     def on_change(changed: Policy) -> None:
         active = activate(changed, core.active.version + 1, core.learned.routing)
-        core.metrics.allow(changed.models, changed.pools)
-        core.pools.apply(changed)
-        core.active = active
+        adopt(core, active)
         core.metrics.policy_reloads.labels("ok").inc()
         log.info("policy reloaded", extra={"fields": {"hash": changed.version_hash, "version": active.version}})
 

@@ -7,10 +7,12 @@ counter must never fall.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, generate_latest, openmetrics
@@ -33,6 +35,22 @@ def shared_by_workers(env: MutableMapping[str, str]) -> Iterator[None]:
             yield
         finally:
             del env[DIRECTORY]
+
+
+def worker_number(folder: Path) -> int:
+    """The lowest number that no other living worker of this gateway has; a restarted one gets its old number back.
+
+    The number is a file lock that lasts as long as the process.
+    """
+    for number in count():
+        file = os.open(folder / f"worker-{number}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(file)
+        else:
+            return number
+    raise AssertionError("counting does not end")
 
 
 def page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:

@@ -29,6 +29,7 @@ class Settings:
     workers: int = _setting(1, "processes that share the port, about one a core", lowest=1, highest=256)
     log_format: str = _setting("text", "how log lines look", choices=("text", "json"))
     log_level: str = _setting("info", "least severe line that is logged", choices=("debug", "info", "warning", "error"))
+    state_dir: str = _setting("", "folder that keeps what was learned across restarts, where there is no Redis")
     redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
 
 

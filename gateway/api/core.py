@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from gateway.access.keys import Keyring
+from gateway.access.limits import Limits
 from gateway.api.exchange import Observer
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
@@ -14,6 +16,7 @@ from gateway.policy.schema import Model, Policy
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
+from gateway.state.store import Store
 from gateway.types import Outcome
 from gateway.upstream.pools import Pools
 
@@ -24,13 +27,14 @@ class Active:
 
     policy: Policy
     router: Router
+    keyring: Keyring
     version: int
     """Counts the policies that this process has had live."""
 
 
 def activate(policy: Policy, version: int, state: RoutingState | None = None) -> Active:
     """The only way from a policy to a live one, at the start and on every reload. `state` is what routing learned."""
-    return Active(policy, Router(policy, state), version)
+    return Active(policy, Router(policy, state), Keyring(policy.access), version)
 
 
 class Learned:
@@ -57,6 +61,8 @@ class Core:
         active: Active,
         pools: Pools,
         learned: Learned,
+        limits: Limits,
+        store: Store,
         metrics: Metrics,
         observers: Sequence[Observer],
         clock: Callable[[], float],
@@ -65,6 +71,8 @@ class Core:
         self.active = active
         self.pools = pools
         self.learned = learned
+        self.limits = limits
+        self.store = store
         self.metrics = metrics
         self.observers = observers
         self.clock = clock

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from gateway.access.ticket import Ticket
+from gateway.policy.schema import AccessKey
 from gateway.types import Decision, Estimate, Features, Outcome, Result, Usage
 from gateway.upstream.client import Response
 from gateway.upstream.lease import Lease
@@ -37,6 +39,7 @@ class Exchange:
         "sent_upstream",
         "started",
         "status",
+        "ticket",
         "usage",
     )
 
@@ -47,7 +50,8 @@ class Exchange:
         self.features: Features | None = None
         self.estimate: Estimate | None = None
         self.decision: Decision | None = None
-        self.key: str | None = None
+        self.key: AccessKey | None = None
+        self.ticket: Ticket | None = None
         self.lease: Lease | None = None
         self.response: Response | None = None
         self.endpoint: str | None = None
@@ -71,6 +75,8 @@ class Exchange:
             self.response.close()
         if self.lease:
             self.lease.release(self.result)
+        if self.ticket:
+            self.ticket.settle(self.usage, reached=self.sent_upstream is not None)
         outcome = Outcome(
             request_id=self.request_id,
             result=self.result,
@@ -86,7 +92,7 @@ class Exchange:
             sent_upstream=self.sent_upstream,
             first_byte=self.first_byte,
             attempts=self.attempts,
-            key=self.key,
+            key=self.key.name if self.key else None,
             error=self.error,
         )
         for observe in self._observers:

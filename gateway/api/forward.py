@@ -13,7 +13,7 @@ from re import Pattern, compile, escape
 from gateway.api.core import Core
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
-from gateway.errors import UpstreamTimeout
+from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.types import Decision
 from gateway.upstream.client import Headers
@@ -35,10 +35,26 @@ class Plan:
     """From the name that the back end serves, the body to send."""
 
 
+async def admit(core: Core, incoming: Incoming, model: Model, input_tokens: int, output_tokens: int) -> None:
+    """Lets the request in under its key's limits. Raises Forbidden or TooManyRequests.
+
+    From here on a client that leaves cancels the request.
+    """
+    incoming.down.watch()
+    exchange = incoming.exchange
+    if (key := exchange.key) is None:
+        return
+    if key.models is not None and model.name not in key.models:
+        raise Forbidden(f"key {key.name!r} may not use the model `{model.name}`", param="model")
+    limits = core.limits
+    exchange.ticket = limits.try_admit(key, input_tokens, output_tokens) or await limits.admit(
+        key, input_tokens, output_tokens
+    )
+
+
 async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     """Sends the request and relays the answer. Raises GatewayError while nothing has gone to the client."""
     policy, exchange, down = incoming.active.policy, incoming.exchange, incoming.down
-    down.watch()
     total = policy.pools[plan.pools[0]].timeouts.total
     deadline = None if total is None else exchange.started + total
     attempts = Attempts(core.pools, core.metrics.retried)
@@ -53,7 +69,7 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     exchange.lease, exchange.response = opened.lease, opened.response
     rewrite = _rewrite(policy, plan, opened)
     headers = downstream_response_headers(opened.response.headers, rewritten=rewrite is not None)
-    headers += own_headers(incoming.active, exchange)
+    headers += own_headers(core, incoming.active, exchange)
     if opened.streams:
         relay = StreamRelay(exchange, down, opened, rewrite, core.clock, policy.server.heartbeat)
         await relay.run(headers, partial(time_left, deadline, core.clock))
@@ -64,6 +80,7 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
 
 def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
     scope, policy, request_id = incoming.scope, incoming.active.policy, incoming.exchange.request_id.encode()
+    key = incoming.exchange.key
 
     def headers(endpoint: Endpoint) -> Headers:
         return upstream_request_headers(scope["headers"], api_key=endpoint.api_key, request_id=request_id)
@@ -80,7 +97,8 @@ def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
         attempts=policy.pools[plan.pools[0]].retry.attempts,
         wait_for_first=policy.server.heartbeat is None,
         work=_work(incoming.exchange.decision),
-        key=incoming.exchange.key,
+        key=key.name if key else None,
+        priority=key.priority if key else 0,
     )
 
 

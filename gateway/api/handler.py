@@ -10,6 +10,7 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from gateway.access.headers import rate_limit_headers
 from gateway.api.core import Active, Core
 from gateway.api.downstream import ClientLeft, Downstream, Receive, Scope, Send, send_error
 from gateway.api.exchange import Exchange
@@ -58,9 +59,10 @@ class Handler:
             if core.draining:
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             core.pools.shedder.check(core.running)
+            exchange.key = active.keyring.check(head.credential)
             await self.serve(Incoming(scope, head, active, exchange, down))
         except GatewayError as error:
-            await _answer(active, exchange, down, error, closing=core.draining)
+            await _answer(core, active, exchange, down, error, closing=core.draining)
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:
@@ -70,7 +72,9 @@ class Handler:
         except Exception:
             # A fault of ours: the traceback names code and never the body; the client gets a shape that it knows.
             log.exception("request %s failed inside the gateway", exchange.request_id)
-            await _answer(active, exchange, down, InternalError("the gateway failed on this request; see its log"))
+            await _answer(
+                core, active, exchange, down, InternalError("the gateway failed on this request; see its log")
+            )
         finally:
             down.unwatch()
             exchange.finish(core.clock())
@@ -78,7 +82,7 @@ class Handler:
 
 
 async def _answer(
-    active: Active, exchange: Exchange, down: Downstream, error: GatewayError, *, closing: bool = False
+    core: Core, active: Active, exchange: Exchange, down: Downstream, error: GatewayError, *, closing: bool = False
 ) -> None:
     """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning."""
     exchange.error = error.code
@@ -86,7 +90,7 @@ async def _answer(
     if down.started:
         return
     exchange.status = error.status
-    headers = own_headers(active, exchange)
+    headers = own_headers(core, active, exchange)
     if closing:
         headers.append((b"connection", b"close"))
     await send_error(down, error, headers)
@@ -102,10 +106,12 @@ def _result_of(error: GatewayError) -> Result:
     return Result.CLIENT_ERROR if error.status < 500 else Result.BACKEND_ERROR
 
 
-def own_headers(active: Active, exchange: Exchange) -> Headers:
+def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
     """The headers that the gateway adds to every answer of a proxied request."""
     headers = [(b"x-request-id", exchange.request_id.encode())]
     decision, estimate = exchange.decision, exchange.estimate
+    if exchange.key:
+        headers += rate_limit_headers(core.limits.standing(exchange.key))
     if not active.policy.server.decision_headers:
         return headers
     headers.append((b"x-gateway-policy", active.policy.version_hash.encode()))

@@ -13,11 +13,16 @@ from typing import Any
 import httpx
 
 from gateway.api.core import Core, find_model
-from gateway.policy.schema import Model
+from gateway.errors import UnknownModel
+from gateway.policy.schema import AccessKey, Model
 from gateway.upstream.endpoint import Endpoint
 
 ASK_SECONDS = 1.0
 KEEP_SECONDS = 10.0
+
+
+def may_use(key: AccessKey | None, model: Model) -> bool:
+    return key is None or key.models is None or model.name in key.models
 
 
 class ModelList:
@@ -29,13 +34,17 @@ class ModelList:
         self._clock = clock
         self._cards: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
 
-    async def everything(self) -> dict[str, Any]:
-        models = self._core.active.policy.models.values()
+    async def everything(self, key: AccessKey | None) -> dict[str, Any]:
+        """The models that the key may use."""
+        models = [m for m in self._core.active.policy.models.values() if may_use(key, m)]
         return {"object": "list", "data": list(await asyncio.gather(*map(self._card, models)))}
 
-    async def one(self, name: str) -> dict[str, Any]:
-        """One model by name or alias. Raises UnknownModel."""
-        card = await self._card(find_model(self._core.active.policy, name))
+    async def one(self, name: str, key: AccessKey | None) -> dict[str, Any]:
+        """One model by name or alias. Raises UnknownModel, also for a model that the key may not use."""
+        model = find_model(self._core.active.policy, name)
+        if not may_use(key, model):
+            raise UnknownModel(f"the model `{name}` does not exist for this key", param="model")
+        card = await self._card(model)
         return {**card, "id": name}
 
     async def _card(self, model: Model) -> dict[str, Any]:

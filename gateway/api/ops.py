@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from gateway.api.core import Core
@@ -16,6 +16,7 @@ from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.exposition import page
 from gateway.policy.describe import describe
+from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
 
 GAUGE_SECONDS = 1.0
@@ -25,6 +26,16 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     """Everything that is not on the request path."""
     router = APIRouter()
 
+    def operator(request: Request) -> None:
+        """Lets only operators on. Raises Unauthorized or Forbidden."""
+        core.active.keyring.check_operator(read_head(request.scope["headers"]).credential)
+
+    def client(request: Request) -> AccessKey | None:
+        """The client's key, as on the request path. Raises Unauthorized."""
+        return core.active.keyring.check(read_head(request.scope["headers"]).credential)
+
+    operators = [Depends(operator)]
+
     @router.get("/health", summary="Alive")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -32,8 +43,9 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     @router.get("/ready", summary="Ready: every model has a pool that can take traffic")
     async def ready() -> Response:
         missing = unready(core)
+        state = core.store.status()
         status = "draining" if core.draining else "unready" if missing else "ready"
-        body = {"status": status, "models_without_pool": missing}
+        body = {"status": status, "models_without_pool": missing, "state": state.object()}
         return JSONResponse(body, status_code=200 if status == "ready" else 503)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
@@ -44,24 +56,28 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
         return Response(body, headers={"content-type": kind})
 
     @router.get("/v1/models", summary="Models of the policy")
-    async def model_list() -> dict[str, Any]:
-        return await models.everything()
+    async def model_list(request: Request) -> dict[str, Any]:
+        return await models.everything(client(request))
 
     @router.get("/v1/models/{name:path}", summary="One model, by name or alias")
-    async def model(name: str) -> dict[str, Any]:
-        return await models.one(name)
+    async def model(name: str, request: Request) -> dict[str, Any]:
+        return await models.one(name, client(request))
 
-    @router.post("/gateway/explain", summary="The decision for an OpenAI request body; nothing is sent upstream")
+    @router.post(
+        "/gateway/explain",
+        dependencies=operators,
+        summary="The decision for an OpenAI request body; nothing is sent upstream",
+    )
     async def explained(request: Request) -> dict[str, Any]:
         active = core.active
         head = read_head(request.scope["headers"], active.policy.header_names)
         return explain(active, core.learned, core.pools, await request.body(), head)
 
-    @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
+    @router.get("/gateway/pools", dependencies=operators, summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:
         return {"pools": [describe_pool(core, name) for name in core.active.policy.pools]}
 
-    @router.get("/gateway/policy", summary="The live policy and its last reload; no secrets")
+    @router.get("/gateway/policy", dependencies=operators, summary="The live policy and its last reload; no secrets")
     async def policy() -> dict[str, Any]:
         active, state = core.active, reload_state()
         return {

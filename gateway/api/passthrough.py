@@ -10,13 +10,15 @@ from __future__ import annotations
 import re
 
 from gateway.api.core import find_model
-from gateway.api.forward import Plan, forward
+from gateway.api.forward import Plan, admit, forward
 from gateway.api.handler import Handler, Incoming
-from gateway.errors import BadRequest, NotFound
-from gateway.policy.schema import Model, Policy
+from gateway.errors import BadRequest, Forbidden, NotFound
+from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.parse import Body, parse_body, rewrite_model
 from gateway.types import Decision, Reason
 
+BYTES_PER_TOKEN = 4
+"""A rough charge against a key's input limit; nothing is estimated here, and no usage need come back."""
 FORBIDDEN = ("load_lora_adapter", "unload_lora_adapter")
 
 _FORM_MODEL = re.compile(rb'name="model"\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,256})\r\n')
@@ -38,14 +40,23 @@ class PassThrough(Handler):
             body = readable(raw)
             asked = body.model if body else None
         model = concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
+        await admit(self.core, incoming, model, len(raw) // BYTES_PER_TOKEN, 0)
 
         def sent(served: str) -> bytes:
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
-        incoming.exchange.decision = Decision(
-            model=model.name, pool=model.pools[0], reason=Reason.PASS_THROUGH, order=model.pools
-        )
-        await forward(self.core, incoming, Plan(model=model, asked=asked, pools=model.pools, body=sent))
+        pools = allowed(model, incoming.exchange.key)
+        incoming.exchange.decision = Decision(model=model.name, pool=pools[0], reason=Reason.PASS_THROUGH, order=pools)
+        await forward(self.core, incoming, Plan(model=model, asked=asked, pools=pools, body=sent))
+
+
+def allowed(model: Model, key: AccessKey | None) -> tuple[str, ...]:
+    """The model's pools that the key may use. Raises Forbidden where that is none."""
+    if key is None or key.pools is None:
+        return model.pools
+    if pools := tuple(name for name in model.pools if name in key.pools):
+        return pools
+    raise Forbidden(f"key {key.name!r} may use no pool of `{model.name}`", param="model")
 
 
 def readable(raw: bytes) -> Body | None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from gateway.api.core import Core, find_model
-from gateway.api.forward import Plan, forward
+from gateway.api.forward import Plan, admit, forward
 from gateway.api.handler import Handler, Incoming
 from gateway.errors import MethodNotAllowed
 from gateway.request.features import extract
@@ -32,9 +32,10 @@ class RoutedApi(Handler):
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
         exchange.estimate = estimate = core.learned.estimator.estimate(features)
-        facts = active.router.facts(model, features, estimate, incoming.head.matched)
+        facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
         model, facts = active.router.choose(model, facts)
-        exchange.decision = active.router.route(model, features, estimate, core.pools, facts, hints)
+        await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
+        exchange.decision = active.router.route(model, features, estimate, core.pools, facts, hints, exchange.key)
         plan = Plan(
             model=model,
             asked=body.model,
