@@ -17,6 +17,8 @@ COMPLETIONS_DEFAULT = 16
 _LIMIT_NAMES = {
     Api.CHAT: ("max_completion_tokens", "max_tokens", "max_output_tokens"),
     Api.COMPLETIONS: ("max_tokens", "max_completion_tokens", "max_output_tokens"),
+    Api.RESPONSES: ("max_output_tokens",),
+    Api.MESSAGES: ("max_tokens",),
 }
 _LARGEST = 2**31 - 1
 _MAX_CHOICES = 4096

@@ -62,7 +62,7 @@ class Dialogue:
     ids: int = 0
     """Prompt tokens given as ids."""
     prompts: int = 1
-    """Prompts in a batch (completions)."""
+    """Prompts in a batch of completions, or conversations in one of chats."""
     images: int = 0
     media: set[str] = field(default_factory=lambda: {"text"})
     after_tool: bool = False
@@ -77,6 +77,8 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
     dialogue = Dialogue()
     if not isinstance(messages, list):
         return dialogue
+    if messages and isinstance(messages[0], list):
+        return _read_batch(messages)
     dialogue.turns = len(messages)
     dialogue.unread = max(0, len(messages) - MAX_READ)
     if dialogue.unread:
@@ -113,6 +115,22 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
         if isinstance(calls, list):
             dialogue.texts.extend(_call_texts(calls))
     dialogue.system = "\n".join(systems) if len(systems) != 1 else systems[0]
+    return dialogue
+
+
+def _read_batch(conversations: list[object]) -> Dialogue:
+    """A chat batch: the first conversation stands for all, and the others' texts count."""
+    first, *others = conversations
+    dialogue = read({"messages": first}, Api.CHAT)
+    dialogue.prompts = len(conversations)
+    dialogue.unread += max(0, len(others) - MAX_READ)
+    for conversation in others[:MAX_READ]:
+        if isinstance(conversation, list) and not (conversation and isinstance(conversation[0], list)):
+            other = read({"messages": conversation}, Api.CHAT)
+            dialogue.texts += other.texts
+            dialogue.turns += other.turns
+            dialogue.images += other.images
+            dialogue.media |= other.media
     return dialogue
 
 

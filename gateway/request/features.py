@@ -12,6 +12,7 @@ from gateway.request.asking import Asking, read_ask
 from gateway.request.caps import Caps, Thinking, read_caps, read_needs, read_thinking, read_tool_choice
 from gateway.request.content import Dialogue, read
 from gateway.request.examples import in_prompt, in_turns
+from gateway.request.formats import as_chat
 from gateway.request.instruction import code_share
 from gateway.request.keys import shape_key, text_keys, thread_key
 from gateway.request.parse import Body, is_true
@@ -49,7 +50,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
 
     `tokens` counts the prompt with what it has learned; without it the starting weights count.
     """
-    data = body.data
+    data = as_chat(body.data, api)
     dialogue = read(data, api)
     tools, tool_bytes = _tools(data.get("tools") or data.get("functions"))
     caps, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
@@ -67,11 +68,13 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         _examples(dialogue, code),
         _cap(caps, shape, thinking),
     )
-    return _assemble(body, api, hints, found, tokens or TokenEstimator())
+    return _assemble(body, data, api, hints, found, tokens or TokenEstimator())
 
 
-def _assemble(body: Body, api: Api, hints: Hints, found: _Read, tokens: TokenEstimator) -> Features:
-    data, model = body.data, body.model or ""
+def _assemble(
+    body: Body, data: dict[str, object], api: Api, hints: Hints, found: _Read, tokens: TokenEstimator
+) -> Features:
+    model = body.model or ""
     dialogue, caps, thinking, shape, tools, choice, asking, code, (profile, text_bytes), examples, cap = found
     keys = text_keys(dialogue.system, dialogue.user)
     return Features(
