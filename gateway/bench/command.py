@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -35,6 +36,9 @@ def _estimator(args: argparse.Namespace) -> int:
             "gateway bench estimator trains models and needs numpy: pip install 'mtp-gateway[train]'", file=sys.stderr
         )
         return 1
+    # Small matrices: more threads only wait for each other. It has to be said before numpy is loaded.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Only this measurement needs numpy; the other commands must start without it.
     from gateway.bench.estimator import run
 

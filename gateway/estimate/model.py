@@ -33,6 +33,8 @@ SETTLED_SHARE = 0.1
 """Share of the learned correction that counts where the request itself shows the length."""
 IGNORANT_SPREAD = 2.2
 """Mean absolute error, log2, of a guess made with no signal: about a factor of five either way."""
+_LEAST_MARGIN = 1.0
+"""Where training saw a task's answers only as short labels, its margin says nothing about a chat model's."""
 _HALF = 255
 _LANE = 4
 _LANE_ZERO = 1 << 12
@@ -76,7 +78,9 @@ class Prior:
         self._spread = [float(w) for w in data["spread"]["weights"]]
         self._task_bias = [float(b) for b in data["tasks"]["bias"]]
         self._lanes = [_pack(row) for row in data["tasks"]["weights"]]
-        self.margins: dict[Task, float] = {Task(name): float(m) for name, m in data["margins"].items()}
+        self.margins: dict[Task, float] = {
+            Task(name): max(_LEAST_MARGIN, float(m)) for name, m in data["margins"].items()
+        }
         """Starting p90, in spreads above the location, by task."""
 
     def guess(self, signals: Signals) -> Guess:
