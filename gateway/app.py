@@ -53,6 +53,7 @@ from gateway.upstream.connect import connect
 from gateway.upstream.health import Prober
 from gateway.upstream.pools import Pools
 from gateway.upstream.shed import raise_file_limit
+from gateway.watch import Watch
 
 log = logging.getLogger("gateway")
 
@@ -100,6 +101,13 @@ def build(
     metrics = Metrics(CollectorRegistry())
     pools = Pools(make_connector, rng, clock)
     learned = Learned(Estimator(), TokenEstimator(), RoutingState(clock, rng, pools))
+    watch = Watch(
+        pools,
+        lambda: core.active.policy.models.values(),
+        lambda: core.active.policy.mtp,
+        learned.routing.curves,
+        clock,
+    )
     replica = replica_name(env)
     store = open_store(
         settings.redis_url,
@@ -113,11 +121,12 @@ def build(
     core = Core(
         active=activate(policy, 1, learned.routing),
         pools=pools,
+        watch=watch,
         learned=learned,
         limits=Limits(store, clock=clock),
         store=store,
         metrics=metrics,
-        observers=(metrics.observe, request_log.observe, learned.observe),
+        observers=(metrics.observe, request_log.observe, learned.observe, watch.observe),
         clock=clock,
         new_id=request_ids(rng),
     )
@@ -132,7 +141,13 @@ def build(
         pools.shedder.files = raise_file_limit(policy.server.max_requests)
         await store.start(lambda: local_view(core))
         await sharing.restore()
-        running = [Prober(pools, rng).run(), keep_gauges(core), sharing.run(), *([watcher.run()] if watcher else [])]
+        running = [
+            Prober(pools, rng).run(),
+            keep_gauges(core),
+            sharing.run(),
+            watch.run(connect, rng),
+            *([watcher.run()] if watcher else []),
+        ]
         with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
             async with background(running):
                 yield

@@ -10,12 +10,15 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, MutableMapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, openmetrics
+from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
@@ -53,17 +56,33 @@ def worker_number(folder: Path) -> int:
     raise AssertionError("counting does not end")
 
 
-def page(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars."""
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A registry's families and others that are already made, as one thing to expose."""
+
+    registry: CollectorRegistry
+    families: Sequence[Metric]
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.registry.collect()
+        yield from self.families
+
+
+def page(registry: CollectorRegistry, families: Sequence[Metric], accept: str) -> tuple[bytes, str]:
+    """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars.
+
+    `families` are this process's alone and never summed: every worker sees the same back ends.
+    """
     folder = os.environ.get(DIRECTORY)
     if folder:
         forget_dead(Path(folder))
         registry = CollectorRegistry()
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
+    everything: Any = Both(registry, families)
     if OPENMETRICS in accept:
-        body: bytes = openmetrics.exposition.generate_latest(registry)  # type: ignore[no-untyped-call]
+        body: bytes = openmetrics.exposition.generate_latest(everything)  # type: ignore[no-untyped-call]
         return body, openmetrics.exposition.CONTENT_TYPE_LATEST
-    return generate_latest(registry), CONTENT_TYPE_LATEST
+    return generate_latest(everything), CONTENT_TYPE_LATEST
 
 
 def forget_dead(folder: Path) -> None:

@@ -7,83 +7,33 @@ and why) -> `Outcome` (how it ended). All are frozen; nothing here does I/O or k
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from gateway.words import Api, Need, Place, PoolKind, Reason, Result, Structure, Task, ToolChoice
 
-class Task(StrEnum):
-    """What kind of answer is asked for. The values are public: policies and metrics use them."""
-
-    CLASSIFICATION = "classification"
-    MULTIPLE_CHOICE = "multiple_choice"
-    EXTRACTION = "extraction"
-    SHORT_QA = "short_qa"
-    MATH = "math"
-    CODE = "code"
-    CHAT = "chat"
-    SUMMARIZATION = "summarization"
-    REWRITING = "rewriting"
-    TRANSLATION = "translation"
-    LONG_FORM = "long_form"
-    TOOL_CALL = "tool_call"
-    STRUCTURED_JSON = "structured_json"
-    REASONING = "reasoning"
-    UNKNOWN = "unknown"
-
-
-class PoolKind(StrEnum):
-    """Whether a pool's engines draft tokens."""
-
-    PLAIN = "plain"
-    MTP = "mtp"
-
-
-class Api(StrEnum):
-    """The request format, which decides the names and the defaults of the output caps."""
-
-    CHAT = "chat"
-    COMPLETIONS = "completions"
-
-
-class Structure(StrEnum):
-    """What the engine is told to constrain the answer to."""
-
-    NONE = "none"
-    CHOICE = "choice"
-    JSON_SCHEMA = "json_schema"
-    JSON_OBJECT = "json_object"
-    REGEX = "regex"
-    GRAMMAR = "grammar"
-
-
-class ToolChoice(StrEnum):
-    """The request's `tool_choice`; AUTO where tools are given and nothing is said."""
-
-    NONE = "none"
-    AUTO = "auto"
-    REQUIRED = "required"
-    NAMED = "named"
-
-
-class Place(StrEnum):
-    """Where in the request the ask was found."""
-
-    WHOLE = "whole"
-    START = "start"
-    END = "end"
-    SYSTEM = "system"
-
-
-class Need(StrEnum):
-    """A thing that the request needs and that not every engine can do. Pools are gated on these."""
-
-    MIN_P = "min_p"
-    LOGIT_BIAS = "logit_bias"
-    LOGPROBS = "logprobs"
-    PROMPT_LOGPROBS = "prompt_logprobs"
-    BEAM_SEARCH = "beam_search"
-    STRUCTURED = "structured"
-    STRUCTURED_THINKING = "structured_thinking"
+__all__ = [
+    "NO_HINTS",
+    "Api",
+    "CostTerms",
+    "Decision",
+    "Estimate",
+    "Features",
+    "Hints",
+    "LoadView",
+    "Need",
+    "Outcome",
+    "Place",
+    "PoolCost",
+    "PoolKind",
+    "PoolLoad",
+    "Reason",
+    "Result",
+    "SpecSample",
+    "Structure",
+    "Task",
+    "ToolChoice",
+    "Usage",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,22 +167,6 @@ class Estimate:
     """What settled it: cap, choice, schema, wish, few_shot, hint, rules, prior, history or unknown."""
 
 
-class Reason(StrEnum):
-    """Why the pool was chosen. The values are public: headers and metrics use them."""
-
-    ONLY_POOL = "only_pool"
-    CLIENT = "client"
-    GATE = "gate"
-    RULE = "rule"
-    FASTER = "faster"
-    TIE = "tie"
-    THRESHOLD = "threshold"
-    STICKY = "sticky"
-    SPILL = "spill"
-    EXPLORE = "explore"
-    PASS_THROUGH = "pass_through"
-
-
 class CostTerms(NamedTuple):
     """Where a pool's expected seconds come from. A tuple, because every decision makes one per pool."""
 
@@ -300,16 +234,15 @@ class LoadView(Protocol):
     def load(self, pool: str) -> PoolLoad: ...
 
 
-class Result(StrEnum):
-    """How a request ended. The values are public: metrics use them."""
+@dataclass(frozen=True, slots=True)
+class SpecSample:
+    """Drafting counts, of one answer or of many."""
 
-    OK = "ok"
-    CLIENT_ERROR = "client_error"
-    CLIENT_CLOSED = "client_closed"
-    BACKEND_ERROR = "backend_error"
-    TRUNCATED = "truncated"
-    TIMEOUT = "timeout"
-    REJECTED = "rejected"
+    drafts: float
+    draft_tokens: float
+    accepted_tokens: float
+    accepted_at: tuple[float, ...] = ()
+    """Accepted tokens by draft position; empty where only the sums are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,6 +252,8 @@ class Usage:
     prompt_tokens: int
     completion_tokens: int
     cached_tokens: int = 0
+    spec: SpecSample | None = None
+    """The answer's own drafting counts, where the back end sends them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
@@ -17,7 +18,10 @@ from gateway.request.tokens import TokenEstimator
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.state.store import Store
-from gateway.types import Outcome
+from gateway.telemetry.checklist import MtpChecklist
+from gateway.telemetry.export import TelemetryCollector
+from gateway.telemetry.view import TelemetryView
+from gateway.types import LoadView, Outcome
 from gateway.upstream.pools import Pools
 
 
@@ -53,6 +57,15 @@ class Learned:
             self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
 
 
+class LiveView(LoadView, Protocol):
+    """The router's view of the live pools, and what telemetry knows besides."""
+
+    view: TelemetryView
+    checklist: MtpChecklist
+
+    def collector(self) -> TelemetryCollector: ...
+
+
 class Core:
     """The shared parts of the request path."""
 
@@ -60,6 +73,7 @@ class Core:
         self,
         active: Active,
         pools: Pools,
+        watch: LiveView,
         learned: Learned,
         limits: Limits,
         store: Store,
@@ -70,6 +84,7 @@ class Core:
     ) -> None:
         self.active = active
         self.pools = pools
+        self.watch = watch
         self.learned = learned
         self.limits = limits
         self.store = store

@@ -45,14 +45,18 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
         missing = unready(core)
         state = core.store.status()
         status = "draining" if core.draining else "unready" if missing else "ready"
-        body = {"status": status, "models_without_pool": missing, "state": state.object()}
+        body: dict[str, Any] = {"status": status, "models_without_pool": missing, "state": state.object()}
+        if found := core.watch.view.disagreements():
+            body["drafting_disagreements"] = [asdict(one) for one in found]
         return JSONResponse(body, status_code=200 if status == "ready" else 503)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
         refresh_gauges(core)
         accept = request.headers.get("accept", "")
-        body, kind = await asyncio.to_thread(page, core.metrics.registry, accept)
+        # Telemetry is read here, where it changes; the text is made in a thread.
+        families = list(core.watch.collector().collect())
+        body, kind = await asyncio.to_thread(page, core.metrics.registry, families, accept)
         return Response(body, headers={"content-type": kind})
 
     @router.get("/v1/models", summary="Models of the policy")
@@ -71,11 +75,15 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     async def explained(request: Request) -> dict[str, Any]:
         active = core.active
         head = read_head(request.scope["headers"], active.policy.header_names)
-        return explain(active, core.learned, core.pools, await request.body(), head)
+        return explain(active, core.learned, core.watch, await request.body(), head)
 
     @router.get("/gateway/pools", dependencies=operators, summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:
-        return {"pools": [describe_pool(core, name) for name in core.active.policy.pools]}
+        return {
+            "pools": [describe_pool(core, name) for name in core.active.policy.pools],
+            "mtp": [report.as_dict() for report in core.watch.checklist.reports()],
+            "telemetry": core.watch.view.statistics(),
+        }
 
     @router.get("/gateway/policy", dependencies=operators, summary="The live policy and its last reload; no secrets")
     async def policy() -> dict[str, Any]:

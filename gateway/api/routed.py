@@ -35,7 +35,7 @@ class RoutedApi(Handler):
         facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
         model, facts = active.router.choose(model, facts)
         await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
-        exchange.decision = active.router.route(model, features, estimate, core.pools, facts, hints, exchange.key)
+        exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
         plan = Plan(
             model=model,
             asked=body.model,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 
+from gateway.telemetry.spec_decode import find_spec_metrics
 from gateway.types import Usage
 
 TAIL_BYTES = 16_384
@@ -90,6 +91,7 @@ def find_usage(body: bytes) -> Usage | None:
         prompt_tokens=int(prompt[1]),
         completion_tokens=int(completion[1]),
         cached_tokens=int(cached[1]) if cached else 0,
+        spec=find_spec_metrics(body),
     )
 
 

@@ -18,10 +18,10 @@ from gateway.telemetry.counters import Window, seconds_per_token
 from gateway.telemetry.mtp import MIN_DRAFTS, MtpHealth, MtpState, Thresholds
 from gateway.telemetry.rates import RATE_SECONDS, Rates, rates_of
 from gateway.telemetry.source import BreakEven, MtpPolicy, PoolLike
-from gateway.telemetry.spec_decode import Acceptance, SpecSample, acceptance
+from gateway.telemetry.spec_decode import Acceptance, acceptance, counts_of
 from gateway.telemetry.tpot import Comparison, TpotTable, compare
 from gateway.telemetry.view import Counted, TelemetryView
-from gateway.types import PoolKind, Task
+from gateway.types import PoolKind, SpecSample, Task
 
 log = logging.getLogger("gateway.mtp")
 
@@ -138,7 +138,7 @@ class MtpChecklist:
         window = entry.tasks.get(task)
         if window is None:
             window = entry.tasks[task] = Window(entry.window.span)
-        window.add(self._clock(), sample.counts())
+        window.add(self._clock(), counts_of(sample))
 
     # Reading
 

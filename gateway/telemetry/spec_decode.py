@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.telemetry.vllm import MAX_POSITIONS, position
+from gateway.types import SpecSample
 
 _KEY = b'"speculative_decoding"'
 _SPEC_BYTES = 2048
@@ -27,20 +28,10 @@ _DRAFTED = re.compile(rb'"num_draft_tokens"\s*:\s*(\d{1,9})')
 _ACCEPTED = re.compile(rb'"num_accepted_draft_tokens"\s*:\s*(\d{1,9})')
 
 
-@dataclass(frozen=True, slots=True)
-class SpecSample:
-    """Drafting counts, of one answer or of many."""
-
-    drafts: float
-    draft_tokens: float
-    accepted_tokens: float
-    accepted_at: tuple[float, ...] = ()
-    """Accepted tokens by draft position; empty where only the sums are known."""
-
-    def counts(self) -> dict[str, float]:
-        """Under the names of a `Reading`, for a `Window`."""
-        sums = {"drafts": self.drafts, "draft_tokens": self.draft_tokens, "accepted_tokens": self.accepted_tokens}
-        return sums | {position(i): count for i, count in enumerate(self.accepted_at)}
+def counts_of(sample: SpecSample) -> dict[str, float]:
+    """Under the names of a `Reading`, for a `Window`."""
+    sums = {"drafts": sample.drafts, "draft_tokens": sample.draft_tokens, "accepted_tokens": sample.accepted_tokens}
+    return sums | {position(i): count for i, count in enumerate(sample.accepted_at)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gateway.telemetry.checklist import MtpChecklist
-from gateway.telemetry.spec_decode import Acceptance, SpecSample, acceptance
+from gateway.telemetry.spec_decode import Acceptance, acceptance, counts_of
 from gateway.telemetry.tpot import Comparison
 from gateway.telemetry.view import TelemetryView
 from gateway.telemetry.vllm import PageReader, Snapshot
-from gateway.types import PoolKind
+from gateway.types import PoolKind, SpecSample
 
 
 class Clock:
@@ -142,7 +142,7 @@ def read(text: str, at: float = 0.0) -> Snapshot:
 def accepted(*rates: float, drafts: float = 1000.0) -> Acceptance:
     """With these unconditional rates by position."""
     found = acceptance(
-        SpecSample(drafts, drafts * len(rates), drafts * sum(rates), tuple(drafts * rate for rate in rates)).counts()
+        counts_of(SpecSample(drafts, drafts * len(rates), drafts * sum(rates), tuple(drafts * rate for rate in rates)))
     )
     assert found is not None
     return found

@@ -8,8 +8,7 @@ import pytest
 
 from gateway.telemetry.advice import Code
 from gateway.telemetry.mtp import MtpState
-from gateway.telemetry.spec_decode import SpecSample
-from gateway.types import Task
+from gateway.types import SpecSample, Task
 from tests.telemetry.helpers import FakeEndpoint, Rig, drafting, engine, pool, rig
 
 PLAIN, MTP, OTHER = "http://plain", "http://mtp", "http://other"

@@ -8,14 +8,15 @@ from typing import Any
 import orjson
 import pytest
 
-from gateway.telemetry.spec_decode import SpecSample, acceptance, find_spec_metrics
+from gateway.telemetry.spec_decode import acceptance, counts_of, find_spec_metrics
+from gateway.types import SpecSample
 from tests.sim.helpers import FAST_MTP, say, sim
 
 
 def test_the_definitions() -> None:
     """Rate, mean length, position rates and decay are vLLM's, from sums."""
     sample = SpecSample(drafts=100, draft_tokens=300, accepted_tokens=105, accepted_at=(60, 30, 15))
-    found = acceptance(sample.counts())
+    found = acceptance(counts_of(sample))
 
     assert found is not None
     assert (found.rate, found.mean_length, found.positions) == (0.35, 2.05, (0.6, 0.3, 0.15))
@@ -30,7 +31,7 @@ def test_nothing_drafted_is_unknown() -> None:
 
 def test_a_position_that_accepts_nothing_ends_the_decay() -> None:
     """No ratio is made of nothing."""
-    found = acceptance(SpecSample(10, 30, 5, (5, 0, 0)).counts())
+    found = acceptance(counts_of(SpecSample(10, 30, 5, (5, 0, 0))))
 
     assert found is not None
     assert found.decay == (0.0,)

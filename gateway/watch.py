@@ -1,0 +1,132 @@
+"""What the gateway sees of its back ends, put where decisions and operators look: load, acceptance, the MTP checklist.
+
+It is the router's view of the live pools: our own requests as counted here, other clients' and the engines' queues as
+of the last scrape, the context window that every endpoint of a pool has. Every second it hands the measured acceptance
+to the speed curves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from random import Random
+
+from gateway.metrics import tpot_of
+from gateway.policy.schema import Model, Mtp
+from gateway.routing.curves import Curves
+from gateway.telemetry.checklist import MtpChecklist
+from gateway.telemetry.export import TelemetryCollector
+from gateway.telemetry.fetch import ConnectorFetch
+from gateway.telemetry.scrape import Scraper
+from gateway.telemetry.view import TelemetryView
+from gateway.types import Outcome, PoolLoad, Result
+from gateway.upstream.client import Connector, Timeouts
+from gateway.upstream.pools import Pools
+
+TICK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """What a pool has beyond our own requests, as of the last tick."""
+
+    in_flight: int
+    waiting: int
+    window: int | None
+
+
+NOTHING = Foreign(0, 0, None)
+
+
+class Watch:
+    """Telemetry of one process."""
+
+    def __init__(
+        self,
+        pools: Pools,
+        models: Callable[[], Iterable[Model]],
+        thresholds: Callable[[], Mtp],
+        curves: Curves,
+        clock: Callable[[], float],
+    ) -> None:
+        self._pools = pools
+        self._models = models
+        self._curves = curves
+        self._clock = clock
+        self._foreign: dict[str, Foreign] = {}
+        self.view = TelemetryView(pools, models, clock)
+        self.checklist = MtpChecklist(self.view, thresholds, clock, self._break_even)
+
+    def load(self, pool: str) -> PoolLoad:
+        """The router's view of one pool."""
+        own = self._pools.load(pool)
+        foreign = self._foreign.get(pool, NOTHING)
+        if foreign is NOTHING:
+            return own
+        return PoolLoad(
+            up=own.up,
+            in_flight=own.in_flight + foreign.in_flight,
+            waiting=own.waiting + foreign.waiting,
+            full=own.full,
+            window=foreign.window,
+        )
+
+    def observe(self, outcome: Outcome) -> None:
+        """Takes a finished answer's time per token, and its own drafting counts where the back end sent them."""
+        decision, usage = outcome.decision, outcome.usage
+        if decision is None or usage is None or outcome.result is not Result.OK or outcome.features is None:
+            return
+        pool, model, n = decision.pool, decision.model, outcome.features.n
+        if (seconds := tpot_of(outcome)) is not None:
+            load = self._pools.load(pool)
+            self.checklist.observe_tpot(
+                pool, model, usage.completion_tokens // n, load.in_flight / (load.up or 1), seconds
+            )
+        if usage.spec is not None and n == 1 and outcome.estimate is not None:
+            self.checklist.observe_request(pool, model, outcome.estimate.task, usage.spec)
+
+    def collector(self) -> TelemetryCollector:
+        return TelemetryCollector(self.view, self.checklist, self._clock)
+
+    async def run(self, connect: Callable[[str], Connector], rng: Random) -> None:
+        """Scrapes and ticks until cancelled."""
+        fetch = ConnectorFetch(connect, Timeouts())
+        scraper = asyncio.create_task(Scraper(self.view, fetch, rng, self._clock).run())
+        try:
+            while True:
+                self.tick()
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            scraper.cancel()
+            await asyncio.gather(scraper, return_exceptions=True)
+            await fetch.aclose()
+
+    def tick(self) -> None:
+        """Renews what decisions read between scrapes."""
+        self.view.match()
+        for pool in self._pools:
+            seen = self.view.pool_load(pool.name)
+            if not seen.fresh:
+                self._foreign.pop(pool.name, None)
+                continue
+            self._foreign[pool.name] = Foreign(
+                in_flight=round(max(seen.in_flight - pool.in_flight, 0.0)),
+                waiting=round(seen.waiting),
+                window=self._window(pool.name),
+            )
+        for report in self.checklist.reports():
+            if report.recent is not None:
+                self._curves.accept(report.pool, report.recent.mean_length)
+
+    def _window(self, name: str) -> int | None:
+        """The shortest context length that the pool's endpoints report for any of its models."""
+        pool = self._pools[name]
+        served = {pool.policy.model or model.name for model in self._models() if name in model.pools}
+        lengths = [self.view.identity(e.url).context_length(model) for e in pool.endpoints for model in served]
+        return min((length for length in lengths if length), default=None)
+
+    def _break_even(self, pool: str, running: float, k: int) -> float | None:
+        """Tokens per step from which drafting k pays in this pool, by its profile."""
+        curve = next((curve for curve in self._curves if curve.pool == pool), None)
+        return curve.profile.break_even(running, k) if curve else None
