@@ -100,7 +100,7 @@ def build(
     rng = rng or Random()
     metrics = Metrics(CollectorRegistry())
     pools = Pools(make_connector, rng, clock)
-    learned = Learned(Estimator(), TokenEstimator(), RoutingState(clock, rng, pools))
+    learned = Learned(Estimator(share=True), TokenEstimator(), RoutingState(clock, rng, pools))
     watch = Watch(
         pools,
         lambda: core.active.policy.models.values(),
@@ -133,7 +133,7 @@ def build(
     adopt(core, core.active)
     watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
     client = httpx.AsyncClient(trust_env=False)
-    sharing = Sharing(store, learned, replica)
+    sharing = Sharing(store, learned, replica, time.time_ns())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

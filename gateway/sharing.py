@@ -1,13 +1,16 @@
 """What this process tells the others and learns from them, through the store: views of load, and learned state.
 
-Learned state goes out every half minute and comes back after a restart: to Redis where there is one, else to a folder
-of snapshot files (`--state-dir`), else nowhere.
+Learned state goes to Redis where there is one, else to a folder of snapshot files (`--state-dir`), else nowhere:
+- curves: each replica's own sums under its name; a reader takes the others' in place of what it had of them.
+- lengths: every half minute what was learned since, numbered, so that each piece is taken in once; and all of it, for
+  this replica's next start. A replica that never was here before starts from the largest that another has.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections.abc import Mapping
 
 from gateway.api.core import Core, Learned
@@ -16,7 +19,8 @@ from gateway.state.store import EndpointView, Store, View
 log = logging.getLogger("gateway.state")
 
 SHARE_SECONDS = 30.0
-CURVES, LENGTHS = "curves", "lengths"
+CURVES, LENGTHS, NEWS = "curves", "lengths", "lengths-news"
+_NUMBER = struct.Struct("<Q")
 
 
 def local_view(core: Core) -> View:
@@ -33,15 +37,23 @@ def local_view(core: Core) -> View:
 class Sharing:
     """`restore` at the start, `run` until cancelled, `publish` at the end."""
 
-    def __init__(self, store: Store, learned: Learned, replica: str) -> None:
+    def __init__(self, store: Store, learned: Learned, replica: str, first_number: int) -> None:
+        """`first_number` numbers the first news; it must not have been used by this replica before."""
         self._store = store
         self._learned = learned
         self._replica = replica
+        self._number = first_number
+        self._taken: dict[str, int] = {}
+        """The number of the last news taken from each other replica."""
 
     async def restore(self) -> None:
         """Takes in what was learned before this start, by this process and the others."""
-        self._take(CURVES, await self._store.share(CURVES, None), own=None)
-        self._take(LENGTHS, await self._store.share(LENGTHS, None), own=None)
+        self._learned.routing.curves.merge(await self._store.share(CURVES, None), None)
+        found = await self._store.share(LENGTHS, None)
+        if blob := found.get(self._replica) or max(found.values(), key=len, default=None):
+            self._merge(blob, self._replica)
+        for replica, news in (await self._store.share(NEWS, None)).items():
+            self._taken[replica] = _number(news)
 
     async def run(self) -> None:
         while True:
@@ -50,17 +62,26 @@ class Sharing:
 
     async def publish(self) -> None:
         """Sends what this process knows and takes what the others sent since."""
-        curves = self._learned.routing.curves.snapshot()
-        self._take(CURVES, await self._store.share(CURVES, curves), own=self._replica)
-        lengths = await asyncio.to_thread(self._learned.estimator.snapshot)
-        await self._store.share(LENGTHS, lengths)
+        curves, estimator = self._learned.routing.curves, self._learned.estimator
+        curves.merge(await self._store.share(CURVES, curves.snapshot()), self._replica)
+        self._number += 1
+        self._take(await self._store.share(NEWS, _NUMBER.pack(self._number) + estimator.changes()))
+        await self._store.share(LENGTHS, estimator.snapshot())
 
-    def _take(self, name: str, blobs: Mapping[str, bytes], own: str | None) -> None:
-        if name == CURVES:
-            self._learned.routing.curves.merge(blobs, own)
-            return
-        for replica, blob in blobs.items():
-            try:
-                self._learned.estimator.merge(blob)
-            except ValueError as error:
-                log.warning("learned lengths not taken", extra={"fields": {"from": replica, "problem": str(error)}})
+    def _take(self, news: Mapping[str, bytes]) -> None:
+        for replica, blob in news.items():
+            number = _number(blob)
+            if replica != self._replica and number > self._taken.get(replica, 0):
+                self._taken[replica] = number
+                self._merge(blob[_NUMBER.size :], replica)
+
+    def _merge(self, blob: bytes, replica: str) -> None:
+        try:
+            self._learned.estimator.merge(blob)
+        except ValueError as error:
+            log.warning("learned lengths not taken", extra={"fields": {"from": replica, "problem": str(error)}})
+
+
+def _number(news: bytes) -> int:
+    number: int = _NUMBER.unpack_from(news)[0] if len(news) >= _NUMBER.size else 0
+    return number
