@@ -1,0 +1,125 @@
+"""`gateway advise`: reads the back ends' counters for a while and says per pool whether drafting pays, and which k.
+
+It sends no requests. What it judges is the traffic that runs anyway, between its first and its last look; the counts
+since each engine's start stand beside it, for a fleet that is idle just now.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from gateway.app import make_connector
+from gateway.policy.load import load_policy
+from gateway.policy.schema import Policy
+from gateway.routing.state import RoutingState
+from gateway.telemetry.checklist import MtpReport
+from gateway.telemetry.spec_decode import acceptance
+from gateway.upstream.connect import connect
+from gateway.upstream.pools import Pools
+from gateway.watch import Watch
+
+STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        help="how long to look (default 30); longer is surer when traffic is thin",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def main(args: argparse.Namespace) -> int:
+    policy = load_policy(args.policy, os.environ)
+    found = asyncio.run(look(policy, max(args.seconds, 2.0), quiet=args.json))
+    if args.json:
+        print(json.dumps(found, ensure_ascii=False, indent=2))
+    else:
+        show(found, Console())
+    return 0 if found["reached"] else 1
+
+
+async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[str, Any]:
+    """Scrapes every endpoint for `seconds`; what was seen, JSON-ready."""
+    clock, rng = time.monotonic, Random()
+    pools = Pools(make_connector, rng, clock)
+    pools.apply(policy)
+    state = RoutingState(clock, rng, pools)
+    watch = Watch(pools, policy.models.values, lambda: policy.mtp, state.curves, clock)
+    scraping = asyncio.create_task(watch.run(connect, rng))
+    try:
+        for _ in track(range(round(seconds)), "reading counters", disable=quiet, transient=True):
+            await asyncio.sleep(seconds / round(seconds))
+    finally:
+        scraping.cancel()
+        await asyncio.gather(scraping, return_exceptions=True)
+        await pools.aclose()
+    endpoints = watch.view.statistics()
+    return {
+        "seconds": seconds,
+        "reached": sum(watch.view.snapshot(e.url) is not None for pool in pools for e in pool.endpoints),
+        "pools": [_row(report, watch) for report in watch.checklist.reports()],
+        "disagreements": [
+            f"{one.pool} {one.url}: the policy says k={one.policy_tokens}, the engine "
+            + (f"drafts (k={one.tokens or '?'})" if one.drafting else "does not draft")
+            for one in watch.view.disagreements()
+        ],
+        "endpoints": endpoints,
+    }
+
+
+def _row(report: MtpReport, watch: Watch) -> dict[str, Any]:
+    names = {pool.name: pool.policy.model for pool in watch.view.pools()}
+    served = names[report.pool] or report.model
+    since_start = acceptance(watch.view.spec_totals().get(served, {}))
+    return {**report.as_dict(), "since_start": since_start.as_dict() if since_start else None}
+
+
+def show(found: dict[str, Any], console: Console) -> None:
+    """The findings for people."""
+    if not found["reached"]:
+        console.print("[bold red]no endpoint of the policy could be read[/]; are the back ends up?")
+        return
+    table = Table(title=f"drafting over {found['seconds']:g} s of traffic", title_justify="left")
+    for column in ("pool", "model", "k", "state", "acceptance", "tokens/step", "by position", "TPOT gain"):
+        table.add_column(
+            column, justify="right" if column in ("k", "acceptance", "tokens/step", "TPOT gain") else "left"
+        )
+    for row in found["pools"]:
+        table.add_row(*_cells(row))
+    console.print(table)
+    for row in found["pools"]:
+        for advice in row["advice"]:
+            console.print(f"[{STYLES[advice['severity']]}]{row['pool']}[/]: {advice['message']}")
+    for line in found["disagreements"]:
+        console.print(f"[bold red]policy and engine differ[/] {line}")
+
+
+def _cells(row: dict[str, Any]) -> Sequence[str]:
+    seen = row["acceptance"] or row["since_start"]
+    note = "" if row["acceptance"] or not seen else " (since start)"
+    gain = row["gain"]
+    return (
+        row["pool"],
+        row["model"],
+        str(row["tokens"]),
+        row["state"],
+        f"{seen['acceptance_rate']:.0%}{note}" if seen else "-",
+        f"{seen['mean_acceptance_length']:.2f}" if seen else "-",
+        " ".join(f"{rate:.0%}" for rate in seen["position_acceptance_rates"]) if seen else "-",
+        f"{gain['tpot_improvement_ratio']:+.0%}" if gain else "-",
+    )

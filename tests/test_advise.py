@@ -1,0 +1,73 @@
+"""`gateway advise` against simulated servers."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+
+import httpx
+from rich.console import Console
+
+from gateway.advise import look, show
+from gateway.policy.load import parse_policy
+from gateway.sim.faults import Faults
+from gateway.sim.server import create_app
+from gateway.sim.settings import SimSettings
+from tests.gateways import two_pools
+from tests.servers import serve
+
+
+def sim(k: int, **faults: float) -> SimSettings:
+    return SimSettings(served_names=("m",), k=k, profile="h200", time_scale=20, faults=Faults(**faults))  # type: ignore[arg-type]
+
+
+async def advised(mtp: SimSettings) -> dict[str, object]:
+    """What is found while both servers write long answers."""
+    async with serve(create_app(sim(0))) as plain, serve(create_app(mtp)) as drafting, httpx.AsyncClient() as client:
+        policy = parse_policy(two_pools(plain, drafting).replace("interval: off", "interval: 200ms"), "p", {})
+
+        async def write(url: str) -> None:
+            while True:
+                body = {"model": "m", "messages": [{"role": "user", "content": "Write an essay."}], "max_tokens": 200}
+                await client.post(url + "/v1/chat/completions", json=body, timeout=30)
+
+        writers = [asyncio.create_task(write(url)) for url in (plain, drafting) for _ in range(8)]
+        found = await look(policy, 4.0)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
+        return found
+
+
+async def test_a_healthy_pool_is_described() -> None:
+    """Acceptance, length and positions are those of the engine's counters; people get a table."""
+    found = await advised(sim(2))
+    pools = found["pools"]
+    assert isinstance(pools, list)
+    row = pools[0]
+    screen = io.StringIO()
+    show(found, Console(file=screen, width=120))
+
+    assert found["reached"] == 2
+    assert row["tokens"] == 2
+    assert 0.25 < row["acceptance"]["acceptance_rate"] < 0.5
+    assert len(row["acceptance"]["position_acceptance_rates"]) == 2
+    assert "mtp" in screen.getvalue()
+
+
+async def test_an_engine_that_does_not_do_what_the_policy_says_is_named() -> None:
+    """A plain server in an MTP pool is said loudly."""
+    found = await advised(sim(0))
+
+    assert "does not draft" in str(found["disagreements"])
+
+
+async def test_a_fleet_that_cannot_be_read_says_so() -> None:
+    """No endpoint, no advice."""
+    policy = parse_policy(two_pools("http://127.0.0.1:1", "http://127.0.0.1:1"), "p", {})
+    found = await look(policy, 2.0)
+    screen = io.StringIO()
+    show(found, Console(file=screen, width=120))
+
+    assert found["reached"] == 0
+    assert "are the back ends up?" in screen.getvalue()
