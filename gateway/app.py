@@ -26,28 +26,27 @@ from starlette.exceptions import HTTPException
 from gateway import __version__
 from gateway.access.limits import Limits
 from gateway.api.core import Active, Core, Learned, activate
-from gateway.api.downstream import App, Receive, Scope, Send
 from gateway.api.models import ModelList
 from gateway.api.ops import keep_gauges, ops_router
-from gateway.api.passthrough import PassThrough
-from gateway.api.routed import RoutedApi
+from gateway.api.surface import Surface
+from gateway.decisions.log import DecisionLog
 from gateway.drain import drain_on_signals
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
+from gateway.hindsight import Hindsight
 from gateway.logs import RequestLog, configure
 from gateway.metrics import Metrics
 from gateway.policy.describe import warnings
 from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.policy.schema import Endpoint, Policy, Pool
-from gateway.policy.watch import PolicyWatcher
+from gateway.policy.watch import PolicyWatcher, ReloadState
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import RoutingState
 from gateway.settings import Settings, resolve
 from gateway.sharing import Sharing, local_view
 from gateway.state.home import open_store
 from gateway.state.snapshot import Snapshots
-from gateway.types import Api
 from gateway.upstream.client import Connector
 from gateway.upstream.connect import connect
 from gateway.upstream.health import Prober
@@ -57,31 +56,11 @@ from gateway.watch import Watch
 
 log = logging.getLogger("gateway")
 
-ROUTED = {"/v1/chat/completions": Api.CHAT, "/v1/completions": Api.COMPLETIONS}
-PASSED = frozenset({"/tokenize", "/detokenize"})
 
-
-class Gateway:
+class Gateway(Surface):
     """The ASGI application of one process."""
 
-    def __init__(self, core: Core, frame: FastAPI) -> None:
-        self.core = core
-        self.frame = frame
-        self._routed: dict[str, App] = {path: RoutedApi(core, api) for path, api in ROUTED.items()}
-        self._pass = PassThrough(core)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            path: str = scope["path"]
-            if handler := self._routed.get(path):
-                return await handler(scope, receive, send)
-            if path in PASSED or (path.startswith("/v1/") and not is_model_list(path)):
-                return await self._pass(scope, receive, send)
-        await self.frame(scope, receive, send)
-
-
-def is_model_list(path: str) -> bool:
-    return path == "/v1/models" or path.startswith("/v1/models/")
+    frame: FastAPI
 
 
 def build(
@@ -95,9 +74,51 @@ def build(
 ) -> Gateway:
     """Makes the application. Nothing runs and nothing connects before its lifespan starts.
 
-    `own_process` says that stop signals are this application's to drain on. Raises InvalidSetting.
+    `own_process` says that stop signals are this application's to drain on. Raises InvalidSetting, and PolicyInvalid
+    for a shadow policy.
     """
     rng = rng or Random()
+    core, watch, hindsight = compose(settings, policy, env, clock, rng)
+    watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
+    client = httpx.AsyncClient(trust_env=False)
+    sharing = Sharing(core.store, core.learned, replica_name(env), time.time_ns())
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        warn_at_start(settings, policy)
+        core.pools.shedder.files = raise_file_limit(policy.server.max_requests)
+        await core.store.start(lambda: local_view(core))
+        await sharing.restore()
+        running = [
+            Prober(core.pools, rng).run(),
+            keep_gauges(core),
+            sharing.run(),
+            watch.run(connect, rng),
+            *hindsight.begin(),
+            *([watcher.run()] if watcher else []),
+        ]
+        with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
+            async with background(running):
+                yield
+        await core.decisions.flush()
+        await sharing.publish()
+        await core.store.aclose()
+        await client.aclose()
+        await core.pools.aclose()
+
+    def reload_state() -> ReloadState | None:
+        return watcher.state if watcher else None
+
+    frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
+    frame.include_router(ops_router(core, ModelList(core, client, clock), reload_state))
+    _shape_errors(frame)
+    return Gateway(core, frame)
+
+
+def compose(
+    settings: Settings, policy: Policy, env: Mapping[str, str], clock: Callable[[], float], rng: Random
+) -> tuple[Core, Watch, Hindsight]:
+    """The parts of the request path, wired, with the policy live."""
     metrics = Metrics(CollectorRegistry())
     pools = Pools(make_connector, rng, clock)
     learned = Learned(Estimator(share=True), TokenEstimator(), RoutingState(clock, rng, pools))
@@ -118,6 +139,7 @@ def build(
         clock=clock,
     )
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
+    hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics)
     core = Core(
         active=activate(policy, 1, learned.routing),
         pools=pools,
@@ -126,40 +148,15 @@ def build(
         limits=Limits(store, clock=clock),
         store=store,
         metrics=metrics,
-        observers=(metrics.observe, request_log.observe, learned.observe, watch.observe),
+        decisions=hindsight.decisions,
+        observers=(metrics.observe, request_log.observe, hindsight.observe, watch.observe),
         clock=clock,
         new_id=request_ids(rng),
     )
     adopt(core, core.active)
-    watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
-    client = httpx.AsyncClient(trust_env=False)
-    sharing = Sharing(store, learned, replica, time.time_ns())
-
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        warn_at_start(settings, policy)
-        pools.shedder.files = raise_file_limit(policy.server.max_requests)
-        await store.start(lambda: local_view(core))
-        await sharing.restore()
-        running = [
-            Prober(pools, rng).run(),
-            keep_gauges(core),
-            sharing.run(),
-            watch.run(connect, rng),
-            *([watcher.run()] if watcher else []),
-        ]
-        with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
-            async with background(running):
-                yield
-        await sharing.publish()
-        await store.aclose()
-        await client.aclose()
-        await pools.aclose()
-
-    frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
-    frame.include_router(ops_router(core, ModelList(core, client, clock), lambda: watcher.state if watcher else None))
-    _shape_errors(frame)
-    return Gateway(core, frame)
+    if settings.shadow_policy:
+        hindsight.cast_shadow(settings.shadow_policy, env, watch, clock)
+    return core, watch, hindsight
 
 
 @asynccontextmanager

@@ -73,7 +73,16 @@ class Metrics:
         self.endpoint_up = gauge(
             "gateway_endpoint_up", "1 if the endpoint can take requests.", "livemin", "pool", "endpoint"
         )
+        self.language_ratio = histogram(
+            "gateway_predicted_output_ratio_by_language", "Actual output tokens over predicted.", RATIOS, "language"
+        )
+        self.waiting = gauge("gateway_waiting", "Requests waiting for a place.", "livesum", "pool")
+        self.in_flight_limit = gauge("gateway_in_flight_limit", "Most requests in a pool; 0: any.", "livesum", "pool")
+        self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
+        self.legacy_guided = counter(
+            "gateway_legacy_guided", "Requests with a guided_* field, which vLLM ignores, by what was done.", "action"
+        )
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
         self.shown_endpoints: set[tuple[str, str]] = set()
         """Pool and URL of every endpoint that has gauges."""
@@ -86,15 +95,18 @@ class Metrics:
         self._models, self._pools = models, pools
 
     def retried(self, pool: str, error_class: str) -> None:
-        self._child(self.retries, self._pool(pool), error_class).inc()
+        self._child(self.retries, self.pool_label(pool), error_class).inc()
+
+    def guided(self, action: str) -> None:
+        self._child(self.legacy_guided, action).inc()
 
     def observe(self, outcome: Outcome) -> None:
         """Counts one finished request."""
         decision, estimate = outcome.decision, outcome.estimate
         model = OTHER
         if decision:
-            model = decision.model if decision.model in self._models else OTHER
-        pool = self._pool(decision.pool) if decision else NONE
+            model = self.model_label(decision.model)
+        pool = self.pool_label(decision.pool) if decision else NONE
         task = estimate.task.value if estimate else NONE
         self._child(self.requests, model, pool, task, outcome.result.value).inc()
         self._child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started)
@@ -119,8 +131,12 @@ class Metrics:
         if outcome.estimate and outcome.features:
             predicted = max(outcome.estimate.output_tokens * outcome.features.n, 1.0)
             self._child(self.predicted_ratio, outcome.estimate.task.value).observe(tokens / predicted)
+            self._child(self.language_ratio, outcome.features.language).observe(tokens / predicted)
 
-    def _pool(self, name: str) -> str:
+    def model_label(self, name: str) -> str:
+        return name if name in self._models else OTHER
+
+    def pool_label(self, name: str) -> str:
         return name if name in self._pools else OTHER
 
     def _child(self, metric: Any, *labels: str) -> Any:

@@ -30,6 +30,7 @@ class Settings:
     log_format: str = _setting("text", "how log lines look", choices=("text", "json"))
     log_level: str = _setting("info", "least severe line that is logged", choices=("debug", "info", "warning", "error"))
     state_dir: str = _setting("", "folder that keeps what was learned across restarts, where there is no Redis")
+    shadow_policy: str = _setting("", "a second policy file that decides silently beside the first")
     redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
 
 

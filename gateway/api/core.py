@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
 from gateway.api.exchange import Observer
+from gateway.decisions.log import DecisionLog
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
 from gateway.metrics import Metrics
@@ -49,12 +50,14 @@ class Learned:
         self.tokens = tokens
         self.routing = routing
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: Outcome) -> float | None:
+        """Learns from a finished request. Returns its regret in seconds, where it can be told."""
         self.estimator.observe(outcome)
-        self.routing.observe(outcome)
+        regret = self.routing.observe(outcome)
         features, usage = outcome.features, outcome.usage
         if features and usage:
             self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
+        return regret
 
 
 class LiveView(LoadView, Protocol):
@@ -78,6 +81,7 @@ class Core:
         limits: Limits,
         store: Store,
         metrics: Metrics,
+        decisions: DecisionLog,
         observers: Sequence[Observer],
         clock: Callable[[], float],
         new_id: Callable[[], str],
@@ -89,6 +93,7 @@ class Core:
         self.limits = limits
         self.store = store
         self.metrics = metrics
+        self.decisions = decisions
         self.observers = observers
         self.clock = clock
         self.new_id = new_id

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
 from gateway.api.core import Core
@@ -20,21 +21,32 @@ from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
 
 GAUGE_SECONDS = 1.0
+MOST_DECISIONS = 1000
 
 
 def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
     """Everything that is not on the request path."""
     router = APIRouter()
+    router.include_router(_for_everybody(core, models))
+    router.include_router(_for_operators(core, reload_state))
+    return router
+
+
+def only_operators(core: Core) -> Any:
+    """The dependency that lets only operators on. It raises Unauthorized or Forbidden."""
 
     def operator(request: Request) -> None:
-        """Lets only operators on. Raises Unauthorized or Forbidden."""
         core.active.keyring.check_operator(read_head(request.scope["headers"]).credential)
+
+    return Depends(operator)
+
+
+def _for_everybody(core: Core, models: ModelList) -> APIRouter:
+    router = APIRouter()
 
     def client(request: Request) -> AccessKey | None:
         """The client's key, as on the request path. Raises Unauthorized."""
         return core.active.keyring.check(read_head(request.scope["headers"]).credential)
-
-    operators = [Depends(operator)]
 
     @router.get("/health", summary="Alive")
     async def health() -> dict[str, str]:
@@ -67,9 +79,14 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
     async def model(name: str, request: Request) -> dict[str, Any]:
         return await models.one(name, client(request))
 
+    return router
+
+
+def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
+    router = APIRouter(dependencies=[only_operators(core)])
+
     @router.post(
         "/gateway/explain",
-        dependencies=operators,
         summary="The decision for an OpenAI request body; nothing is sent upstream",
     )
     async def explained(request: Request) -> dict[str, Any]:
@@ -77,7 +94,7 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
         head = read_head(request.scope["headers"], active.policy.header_names)
         return explain(active, core.learned, core.watch, await request.body(), head)
 
-    @router.get("/gateway/pools", dependencies=operators, summary="Pools and endpoints as they are now")
+    @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:
         return {
             "pools": [describe_pool(core, name) for name in core.active.policy.pools],
@@ -85,7 +102,7 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
             "telemetry": core.watch.view.statistics(),
         }
 
-    @router.get("/gateway/policy", dependencies=operators, summary="The live policy and its last reload; no secrets")
+    @router.get("/gateway/policy", summary="The live policy and its last reload; no secrets")
     async def policy() -> dict[str, Any]:
         active, state = core.active, reload_state()
         return {
@@ -95,6 +112,10 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
             "reload": asdict(state) if state else None,
             "policy": describe(active.policy),
         }
+
+    @router.get("/gateway/decisions", summary="The last decisions, newest first; no text")
+    async def decisions(limit: Annotated[int, Query(ge=1, le=MOST_DECISIONS)] = 100) -> dict[str, Any]:
+        return {"decisions": await core.decisions.recent(limit)}
 
     return router
 
@@ -107,18 +128,22 @@ def unready(core: Core) -> list[str]:
 
 
 def refresh_gauges(core: Core) -> None:
-    """Sets the gauges from the live objects, so that they cannot drift; removed endpoints go to 0."""
+    """Sets the gauges from the live objects, so that they cannot drift. A removed endpoint is neither up nor down."""
     metrics = core.metrics
     live = {(pool.name, endpoint.url) for pool in core.pools for endpoint in pool.endpoints}
     for gone in metrics.shown_endpoints - live:
         metrics.in_flight.labels(*gone).set(0)
-        metrics.endpoint_up.labels(*gone).set(0)
+        metrics.endpoint_up.labels(*gone).set(math.nan)
     metrics.shown_endpoints = live
     for pool in core.pools:
+        metrics.waiting.labels(pool.name).set(pool.waiting)
+        metrics.in_flight_limit.labels(pool.name).set(pool.policy.limits.in_flight)
         for endpoint in pool.endpoints:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
     metrics.policy_version.set(core.active.version)
+    state = core.store.status()
+    metrics.state_connected.labels(state.home).set(state.connected)
 
 
 async def keep_gauges(core: Core) -> None:

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 from gateway.policy.values import (
     Count,
+    Origin,
     Path,
     Seconds,
     SecondsOrOff,
@@ -22,6 +23,7 @@ from gateway.policy.values import (
     Url,
     Weight,
     Whole,
+    is_off,
     text,
 )
 
@@ -46,6 +48,10 @@ class Server(Section):
     """Requests in this process at one time, waiting ones included; above that (or short of file descriptors): 503."""
     answer_model: Literal["client", "served"] = "client"
     """The `model` of an answer: the name that the client used, or the one that the back end serves."""
+    cors: tuple[Origin, ...] = ()
+    """Origins whose pages may call from a browser, or `*`; empty for none."""
+    guided: Literal["translate", "refuse", "pass"] = "translate"
+    """What happens to the `guided_*` fields, which vLLM ignores since 0.12: see `gateway.api.guided`."""
 
 
 class Timeouts(Section):
@@ -160,7 +166,15 @@ class Mtp(Section):
     window: Seconds = 600.0
 
 
+def _unless_off(value: object) -> object:
+    return None if is_off(value) else value
+
+
 class Logging(Section):
     requests: Share = 1.0
     """Share of requests that get a line."""
     prompts: Switch = False
+    decisions: Annotated[Text | None, BeforeValidator(_unless_off)] = None
+    """File of JSON lines, a row for each request; None writes none."""
+    decisions_bytes: Count = 64_000_000
+    """Size at which the file is put aside for a new one."""

@@ -30,11 +30,11 @@ class RoutingState:
         self.away: set[tuple[str, bool]] = set()
         """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
 
-    def observe(self, outcome: Outcome) -> None:
-        """Learns from a finished request, whatever its end."""
+    def observe(self, outcome: Outcome) -> float | None:
+        """Learns from a finished request, whatever its end. Returns its regret, see `regret.py`."""
         self.curves.observe(outcome)
         self.sticky.observe(outcome, self.clock())
-        self.regret.observe(outcome)
+        return self.regret.observe(outcome)
 
 
 def cold_state() -> RoutingState:

@@ -1,0 +1,86 @@
+"""The command `gateway replay`: arguments, the table, and JSON."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import orjson
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from gateway.decisions.replay import Report, replay
+from gateway.policy.load import load_policy
+
+SHOWN = 10
+"""Single requests that the table names."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the other policy")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every request that flips")
+    parser.add_argument("decisions", metavar="DECISIONS.jsonl", help="the log of decisions; - reads standard input")
+
+
+def main(args: argparse.Namespace) -> int:
+    policy = load_policy(args.policy, os.environ)
+    if args.decisions == "-":
+        report = replay(policy, sys.stdin.buffer)
+    else:
+        with Path(args.decisions).open("rb") as lines:
+            report = replay(policy, lines)
+    if report.rows == report.unreadable:
+        print(f"gateway: {args.decisions} holds no decisions", file=sys.stderr)
+        return 1
+    if args.json:
+        print(orjson.dumps(report.object(), option=orjson.OPT_INDENT_2).decode())
+    else:
+        print_report(report, Console())
+    return 0
+
+
+def print_report(report: Report, console: Console) -> None:
+    """For people: what flips, by how much, and the requests that change most."""
+    share = len(report.flips) / report.compared if report.compared else 0.0
+    console.print(
+        f"[bold]{len(report.flips)}[/] of {report.compared} requests would go elsewhere ({share:.1%}); "
+        f"estimated gain [bold]{report.gain:+.2f} s[/] of {report.seconds:.2f} s "
+        f"(saved {report.saved:.2f} s, lost {report.lost:.2f} s)",
+        highlight=False,
+    )
+    console.print(
+        f"regret against the best pool each: {report.regret_before:.2f} s as it was, {report.regret_after:.2f} s then",
+        highlight=False,
+    )
+    left = [
+        f"{count} {what}"
+        for count, what in (
+            (report.refused, "would be refused"),
+            (report.unknown_model, "for models that the policy does not have"),
+            (report.unrouted, "never routed"),
+            (report.unreadable, "unreadable"),
+        )
+        if count
+    ]
+    if left:
+        console.print("not compared: " + ", ".join(left), highlight=False)
+    if not report.flips:
+        return
+    moves = Table("model", "from", "to", box=SIMPLE_HEAD)
+    moves.add_column("requests", justify="right")
+    moves.add_column("gain", justify="right")
+    for (model, before, after), move in sorted(report.moves.items(), key=lambda row: -abs(row[1].gain)):
+        moves.add_row(model, before, after, str(move.requests), f"{move.gain:+.3f} s")
+    console.print(moves)
+    single = Table(
+        "request", "task", "from", "to", "why", box=SIMPLE_HEAD, title="largest changes", title_justify="left"
+    )
+    single.add_column("gain", justify="right")
+    for flip in sorted(report.flips, key=lambda flip: -abs(flip.gain or 0.0))[:SHOWN]:
+        gain = "-" if flip.gain is None else f"{flip.gain:+.3f} s"
+        reason = flip.reason.value if flip.reason else ""
+        single.add_row(flip.request_id, flip.task.value, flip.before, flip.after or "", reason, gain)
+    console.print(single)

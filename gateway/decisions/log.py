@@ -1,0 +1,106 @@
+"""The log of decisions: the last ones in memory, and, where asked for, a file of JSON lines and the shared store.
+
+A request pays for a copy of some attributes. Rows are made and written once a second, off the event loop; while that
+is too slow, rows are lost and counted, and no request waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gateway.decisions.file import append_lines
+from gateway.decisions.row import Kept, as_row, keep
+from gateway.policy.schema import Logging
+from gateway.state.store import Store
+from gateway.types import Outcome
+
+log = logging.getLogger("gateway.decisions")
+
+RING = 1000
+"""Decisions in memory."""
+MOST_PENDING = 20_000
+"""Rows that may wait to be written."""
+FLUSH_SECONDS = 1.0
+
+
+class DecisionLog:
+    """`observe` every outcome; `run` until cancelled."""
+
+    def __init__(
+        self,
+        policy: Callable[[], Logging],
+        store: Store,
+        *,
+        ring: int = RING,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`policy` is the live policy's `logging` section."""
+        self._policy = policy
+        self._store = store
+        self._wall = wall
+        self._ring: deque[Kept] = deque(maxlen=ring)
+        self._pending: list[Kept] = []
+        self._failing = False
+        self.dropped = 0
+        """Rows that could not be written."""
+
+    def observe(self, outcome: Outcome, regret: float | None) -> None:
+        """Takes a finished request and what its choice lost, in seconds."""
+        kept = keep(outcome, regret, self._wall())
+        self._ring.append(kept)
+        if self._store.shared or self._policy().decisions:
+            if len(self._pending) < MOST_PENDING:
+                self._pending.append(kept)
+            else:
+                self.dropped += 1
+
+    def kept(self) -> Sequence[Kept]:
+        """The last decisions of this process, oldest first."""
+        return tuple(self._ring)
+
+    async def recent(self, limit: int) -> list[dict[str, Any]]:
+        """The newest rows, newest first: of all replicas where they share a store, else of this process."""
+        if self._store.shared and (shared := await self._store.recent(limit)):
+            return [orjson.loads(line) for line in shared]
+        newest = list(self._ring)[-limit:] if limit > 0 else []
+        return [as_row(kept) for kept in reversed(newest)]
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(FLUSH_SECONDS)
+            await self.flush()
+
+    async def flush(self) -> None:
+        """Writes what is pending. A file that cannot be written is reported once, and its rows are lost."""
+        batch, self._pending = self._pending, []
+        if not batch:
+            return
+        section = self._policy()
+        lines, problem = await asyncio.to_thread(_write, batch, section.decisions, section.decisions_bytes)
+        if self._store.shared:
+            for line in lines:
+                self._store.append(line)
+        if problem:
+            self.dropped += len(lines)
+            if not self._failing:
+                log.error("decisions cannot be written", extra={"fields": {"path": section.decisions, "why": problem}})
+        self._failing = problem is not None
+
+
+def _write(batch: Iterable[Kept], path: str | None, most_bytes: int) -> tuple[list[bytes], str | None]:
+    """The lines, and why they are not in the file; runs in a thread."""
+    lines = [orjson.dumps(as_row(kept)) for kept in batch]
+    if path:
+        try:
+            append_lines(Path(path), lines, most_bytes)
+        except OSError as error:
+            return lines, error.strerror or str(error)
+    return lines, None

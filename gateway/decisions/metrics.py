@@ -1,0 +1,66 @@
+"""Metrics of decisions after the fact: what choices won and lost, and what the shadow policy would change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from prometheus_client import Counter
+
+from gateway.decisions.again import Verdict
+from gateway.metrics import NONE, OTHER, Metrics
+from gateway.types import Outcome
+
+
+class DecisionMetrics:
+    """Counters in the gateway's registry. Labels as everywhere: of the policies, else `other`."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=metrics.registry)
+
+        self._saved = counter(
+            "gateway_routing_saved_seconds", "Time won over the best pool not taken.", "model", "reason"
+        )
+        self._lost = counter(
+            "gateway_routing_lost_seconds", "Time lost where another pool would have been faster.", "model", "reason"
+        )
+
+    def regretted(self, outcome: Outcome, regret: float | None) -> None:
+        """Counts what a choice won or lost, in seconds; see `routing.regret`."""
+        decision = outcome.decision
+        if regret is not None and decision is not None:
+            counter = self._lost if regret > 0.0 else self._saved
+            counter.labels(self._metrics.model_label(decision.model), decision.reason.value).inc(abs(regret))
+
+
+class ShadowMetrics:
+    """Counters of the shadow policy; there are none without one."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._pools: Collection[str] = ()
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=metrics.registry)
+
+        self._requests = counter("gateway_shadow_requests", "Requests that the shadow policy decided too.", "model")
+        self._flips = counter("gateway_shadow_flips", "Those it would send elsewhere.", "model", "from", "to")
+        self._saved = counter("gateway_shadow_saved_seconds", "Time that its flips would save.", "model")
+        self._lost = counter("gateway_shadow_lost_seconds", "Time that its flips would cost.", "model")
+
+    def allow(self, pools: Collection[str]) -> None:
+        """The pools of the shadow policy."""
+        self._pools = pools
+
+    def shadowed(self, verdict: Verdict) -> None:
+        """Counts one decision of the shadow policy."""
+        model = self._metrics.model_label(verdict.model)
+        self._requests.labels(model).inc()
+        if not verdict.flips:
+            return
+        after = NONE if verdict.after is None else verdict.after if verdict.after in self._pools else OTHER
+        self._flips.labels(model, self._metrics.pool_label(verdict.before), after).inc()
+        gain = verdict.gain or 0.0
+        (self._saved if gain >= 0.0 else self._lost).labels(model).inc(abs(gain))

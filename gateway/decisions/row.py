@@ -1,0 +1,243 @@
+"""One row per finished request: what a person, a dashboard and `gateway replay` need of it, and never its text.
+
+    {"at", "id", "key", "model", "asked", "features", "estimate", "pools", "decision", "outcome", "regret"}
+
+Of the features a row holds the numbers that differ from their defaults, and hashes of text as hexadecimal digits.
+`keep` is what a request pays for; rows are made from it when somebody reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from gateway.types import (
+    Api,
+    CostTerms,
+    Decision,
+    Estimate,
+    Features,
+    Need,
+    Outcome,
+    Place,
+    PoolCost,
+    PoolKind,
+    Reason,
+    Result,
+    Structure,
+    Task,
+    ToolChoice,
+    Usage,
+)
+
+TEXTS = frozenset({"instruction", "system_text", "user_head", "user_tail"})
+NAMES = tuple(field.name for field in fields(Features) if field.name not in TEXTS)
+HASHES = frozenset(name for name in NAMES if name.endswith("_key"))
+_numbers = attrgetter(*NAMES)
+_DEFAULTS = _numbers(Features(api=Api.CHAT, model=""))
+_ALWAYS = frozenset({"api", "model", "input_tokens", "language"})
+_READ: Mapping[str, Any] = {
+    "api": Api,
+    "structure": Structure,
+    "tool_choice": ToolChoice,
+    "place": Place,
+    "hint_task": Task,
+    "modalities": frozenset,
+    "needs": lambda listed: frozenset(map(Need, listed)),
+    "profile": tuple,
+    "task_scores": lambda rows: tuple((Task(task), float(score)) for task, score in rows),
+}
+
+
+class Kept(NamedTuple):
+    """A finished request without its text."""
+
+    at: float
+    """Seconds since the epoch at its end."""
+    outcome: Outcome
+    """Without its features."""
+    numbers: tuple[Any, ...] | None
+    """The features, in the order of `NAMES`."""
+    regret: float | None
+    """Seconds lost against the best pool not taken; below 0 where this one was the right choice."""
+
+
+def keep(outcome: Outcome, regret: float | None, at: float) -> Kept:
+    """Cheap: a few attributes are copied."""
+    features = outcome.features
+    return Kept(at, replace(outcome, features=None), _numbers(features) if features else None, regret)
+
+
+def as_row(kept: Kept) -> dict[str, Any]:
+    """The row, JSON-ready."""
+    outcome = kept.outcome
+    decision, estimate = outcome.decision, outcome.estimate
+    return {
+        "at": round(kept.at, 3),
+        "id": outcome.request_id,
+        "key": outcome.key,
+        "model": decision.model if decision else None,
+        "features": _features(kept.numbers) if kept.numbers else None,
+        "estimate": _estimate(estimate) if estimate else None,
+        "pools": [_pool(cost) for cost in decision.costs] if decision else [],
+        "decision": _decision(decision) if decision else None,
+        "outcome": _outcome(outcome),
+        "regret": _round(kept.regret),
+    }
+
+
+def _features(numbers: tuple[Any, ...]) -> dict[str, Any]:
+    rows = zip(NAMES, numbers, _DEFAULTS, strict=True)
+    return {name: _plain(name, value) for name, value, usual in rows if value != usual or name in _ALWAYS}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in HASHES:
+        return f"{value & (2**64 - 1):016x}"
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return round(value, 4) if isinstance(value, float) else value
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    return {
+        "task": estimate.task.value,
+        "output_tokens": round(estimate.output_tokens, 1),
+        "p50": round(estimate.p50, 1),
+        "p90": round(estimate.p90, 1),
+        "confidence": round(estimate.confidence, 3),
+        "source": estimate.source,
+    }
+
+
+def _pool(cost: PoolCost) -> dict[str, Any]:
+    terms = {name: round(value, 6) for name, value in cost.terms._asdict().items()} if cost.terms else None
+    return {
+        "pool": cost.pool,
+        "kind": cost.kind.value,
+        "expected_seconds": _round(cost.seconds),
+        "out": cost.out,
+        "terms": terms,
+    }
+
+
+def _decision(decision: Decision) -> dict[str, Any]:
+    return {
+        "pool": decision.pool,
+        "reason": decision.reason.value,
+        "detail": decision.detail,
+        "order": list(decision.order),
+        "thread": f"{decision.thread & (2**64 - 1):016x}" if decision.thread else None,
+    }
+
+
+def _outcome(outcome: Outcome) -> dict[str, Any]:
+    usage, sent, first = outcome.usage, outcome.sent_upstream, outcome.first_byte
+    return {
+        "result": outcome.result.value,
+        "status": outcome.status,
+        "error": outcome.error,
+        "finish_reason": outcome.finish_reason,
+        "endpoint": outcome.endpoint,
+        "attempts": outcome.attempts,
+        "input_tokens": usage.prompt_tokens if usage else None,
+        "output_tokens": usage.completion_tokens if usage else None,
+        "cached_tokens": usage.cached_tokens if usage else None,
+        "seconds": _round(outcome.ended - outcome.started),
+        "before": _round(None if sent is None else sent - outcome.started),
+        "ttft": _round(None if sent is None or first is None else first - sent),
+    }
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)
+
+
+def read_row(row: Mapping[str, Any]) -> Outcome:
+    """The request of a row, as `Outcome` of a clock that shows seconds since the epoch; texts are empty.
+
+    Raises ValueError for what is no such row.
+    """
+    try:
+        return _read_outcome(row)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a decision: {type(error).__name__} {error}") from error
+
+
+def _read_outcome(row: Mapping[str, Any]) -> Outcome:
+    told, ended = row["outcome"], float(row["at"])
+    started = ended - float(told["seconds"])
+    sent = None if told["before"] is None else started + float(told["before"])
+    decision = _read_decision(row)
+    features = _read_features(row["features"]) if row["features"] else None
+    if features and decision and decision.thread and not features.thread_key:
+        features = replace(features, thread_key=decision.thread)
+    usage = None
+    if told["output_tokens"] is not None:
+        usage = Usage(
+            prompt_tokens=int(told["input_tokens"]),
+            completion_tokens=int(told["output_tokens"]),
+            cached_tokens=int(told["cached_tokens"] or 0),
+        )
+    return Outcome(
+        request_id=str(row["id"]),
+        result=Result(told["result"]),
+        status=int(told["status"]),
+        started=started,
+        ended=ended,
+        features=features,
+        estimate=_read_estimate(row["estimate"]) if row["estimate"] else None,
+        decision=decision,
+        endpoint=told["endpoint"],
+        usage=usage,
+        finish_reason=told["finish_reason"],
+        sent_upstream=sent,
+        first_byte=None if sent is None or told["ttft"] is None else sent + float(told["ttft"]),
+        attempts=int(told["attempts"]),
+        key=row["key"],
+        error=told["error"],
+    )
+
+
+def _read_features(told: Mapping[str, Any]) -> Features:
+    values: dict[str, Any] = {}
+    for name, value in told.items():
+        if name in HASHES:
+            values[name] = int(value, 16)
+        elif name in _READ:
+            values[name] = None if value is None else _READ[name](value)
+        elif name in NAMES:
+            values[name] = value
+    return Features(**values)
+
+
+def _read_estimate(told: Mapping[str, Any]) -> Estimate:
+    return Estimate(
+        task=Task(told["task"]),
+        output_tokens=float(told["output_tokens"]),
+        p50=float(told["p50"]),
+        p90=float(told["p90"]),
+        confidence=float(told["confidence"]),
+        source=str(told["source"]),
+    )
+
+
+def _read_decision(row: Mapping[str, Any]) -> Decision | None:
+    if (told := row["decision"]) is None:
+        return None
+    return Decision(
+        model=row["model"],
+        pool=told["pool"],
+        reason=Reason(told["reason"]),
+        detail=told["detail"],
+        order=tuple(told["order"]),
+        costs=tuple(map(_read_cost, row["pools"])),
+        thread=int(told["thread"], 16) if told["thread"] else 0,
+    )
+
+
+def _read_cost(told: Mapping[str, Any]) -> PoolCost:
+    terms = CostTerms(**told["terms"]) if told["terms"] else None
+    return PoolCost(told["pool"], PoolKind(told["kind"]), told["expected_seconds"], told["out"], terms)
