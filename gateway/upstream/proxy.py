@@ -19,6 +19,7 @@ from typing import Any
 
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.types import Result
+from gateway.upstream.breaker import Trip
 from gateway.upstream.client import Headers, Response
 from gateway.upstream.endpoint import REFUSAL_REST, Endpoint
 from gateway.upstream.headers import is_event_stream
@@ -29,6 +30,7 @@ from gateway.upstream.retry import (
     FREE,
     RETRY_STATUSES,
     WITHOUT_BUDGET,
+    Hung,
     Moved,
     class_of,
     class_of_answer,
@@ -155,6 +157,9 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
+            breaker = lease.endpoint.breaker
+            if late.phase == "first_byte" and breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
+                return None, Hung(late.message, phase=late.phase)
             return None, late
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)

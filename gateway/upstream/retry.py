@@ -8,7 +8,9 @@
                   admission with 503)                                   yes
     error_event   a 200 stream whose first event is an error            yes, unless its code is a 4xx
     moved         the endpoint was found dead while the request waited  yes, without the budget: the dead do no work
-    timeout       no first byte in time                                 no: the engine may be at work on it
+    hung          no first byte in time, for this request or any other
+                  there: the endpoint counts as dead from then on       yes
+    timeout       no first byte in time, beside others that had theirs  no: the engine may be at work on it
     4xx           the request is at fault                               no, and never counted against the endpoint
 
 Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
@@ -45,6 +47,10 @@ _ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"er
 
 class Moved(ConnectionLost):
     """The endpoint was found dead before the first byte, and there is another."""
+
+
+class Hung(UpstreamTimeout):
+    """No first byte in time at an endpoint that is found hung by just that."""
 
 
 class RetryBudget:
@@ -88,6 +94,8 @@ def class_of(error: Exception | None) -> str | None:
         return "moved"
     if isinstance(error, ConnectionLost | BadUpstreamResponse):
         return "lost"
+    if isinstance(error, Hung):
+        return "hung"
     if isinstance(error, UpstreamTimeout) and error.phase == "connect":
         return "connect"
     return None

@@ -125,15 +125,41 @@ class TestBounds:
                 with pytest.raises(ConnectionLost):
                     await Client(live).open()
 
-    async def test_a_silent_engine_is_not_asked_twice(self) -> None:
-        """A first byte that does not come in time is a 504: the engine may be at work on it."""
+    async def test_a_request_that_is_too_long_is_not_sent_twice(self) -> None:
+        """A first byte that does not come in time, though others' do, is a 504: the engine may be at work on it."""
+        async with Stub(hang) as a, Stub(GOOD) as b:
+            policy = policy_of({"p": [a.url], "q": [b.url]}, own={"p": ", timeouts: {first_byte: 200ms}"})
+            async with wired(policy) as live:
+                late = asyncio.create_task(Client(live).open())
+                await a.until(lambda: len(a.requests) == 1)
+                a.answer = GOOD
+                await body_of(await Client(live).open(order=("p",)))
+                with pytest.raises(UpstreamTimeout) as caught:
+                    await late
+
+                assert caught.value.phase == "first_byte"
+                assert not b.requests
+
+    async def test_a_request_at_an_endpoint_that_answers_nobody_goes_elsewhere(self) -> None:
+        """HEALTH-01, TIMEOUT-03: its own time limit finds the endpoint hung; it is not the one to pay for that."""
         async with Stub(hang) as a, Stub(GOOD) as b:
             policy = policy_of({"p": [a.url], "q": [b.url]}, own={"p": ", timeouts: {first_byte: 50ms}"})
             async with wired(policy) as live:
-                with pytest.raises(UpstreamTimeout) as caught:
-                    await Client(live).open()
+                client = Client(live)
+                opened = await client.open()
 
-                assert caught.value.phase == "first_byte"
+                assert client.retries == [("p", "hung")]
+                assert await body_of(opened) == EVENT + DONE
+                assert counts(live) == [0] * 6
+
+    @pytest.mark.parametrize(("attempts", "budget"), [(1, 0.2), (2, 0)])
+    async def test_a_hung_endpoint_counts_as_an_attempt(self, attempts: int, budget: float) -> None:
+        """RETRY-05: engines may only be slow, all of them; requests to them must not multiply."""
+        async with Stub(hang) as a, Stub(GOOD) as b:
+            own = {"p": f", timeouts: {{first_byte: 50ms}}, retry: {{budget: {budget}}}"}
+            async with wired(policy_of({"p": [a.url], "q": [b.url]}, own=own)) as live:
+                with pytest.raises(UpstreamTimeout):
+                    await Client(live).open(attempts)
                 assert not b.requests
 
     async def test_a_server_that_takes_no_connection_is_left_after_the_connect_limit(self) -> None:

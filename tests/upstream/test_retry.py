@@ -16,6 +16,7 @@ from gateway.upstream.client import Headers
 from gateway.upstream.retry import (
     BUDGET_FLOOR,
     FREE,
+    Hung,
     Moved,
     RetryBudget,
     class_of,
@@ -36,6 +37,7 @@ class TestClasses:
             (ConnectionLost("x"), "lost"),
             (BadUpstreamResponse("x"), "lost"),
             (Moved("x"), "moved"),
+            (Hung("x", phase="first_byte"), "hung"),
             (UpstreamTimeout("x", phase="first_byte"), None),
             (UpstreamTimeout("x", phase="idle"), None),
             (UpstreamTimeout("x", phase="total"), None),
