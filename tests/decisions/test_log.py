@@ -1,0 +1,128 @@
+"""The log of decisions on a live gateway: in memory, in a file, through the store; and the shadow policy beside it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import orjson
+
+from gateway.app import build
+from gateway.decisions.log import DecisionLog
+from gateway.policy.load import parse_policy
+from gateway.policy.schema import Logging
+from gateway.settings import Settings
+from gateway.state.memory import MemoryStore
+from tests.answers import reply
+from tests.decisions.past import TEXT, outcomes, policy
+from tests.gateways import Running, gateway, two_pools
+from tests.raw_client import ask, chat, get
+from tests.servers import serve
+from tests.stub import Stub
+
+ANSWER = reply({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+
+
+@asynccontextmanager
+async def shadowed(text: str, shadow: Path) -> AsyncIterator[Running]:
+    app = build(
+        Settings(shadow_policy=str(shadow)), parse_policy(text, "policy.yaml", {}), env={}, rng=random.Random(7)
+    )
+    async with serve(app, loop="asyncio", http="httptools", lifespan="on") as url:
+        yield Running(url, app.core)
+
+
+async def test_every_request_has_a_row_for_operators() -> None:
+    """`GET /gateway/decisions` tells estimate, all pools' times, choice, reason and outcome, newest first."""
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
+        for text in ("first", "zebras"):
+            await ask(running.url, chat(text))
+        await ask(running.url, b'{"model": "nobody", "messages": []}')
+        rows = orjson.loads((await get(running.url, "/gateway/decisions?limit=2")).body)["decisions"]
+
+    assert [row["outcome"]["status"] for row in rows] == [404, 200]
+    row = rows[1]
+    assert row["decision"]["pool"] in ("plain", "mtp")
+    assert {pool["pool"] for pool in row["pools"]} == {"plain", "mtp"}
+    assert all(pool["expected_seconds"] > 0 for pool in row["pools"])
+    assert row["outcome"]["output_tokens"] == 5
+    assert row["estimate"]["output_tokens"] > 0
+    assert isinstance(row["regret"], float)
+    assert "zebras" not in str(rows)
+
+
+async def test_decisions_are_for_operators_only() -> None:
+    """A client's key does not open them."""
+    keys = "access: {keys: [{name: alpha, env: ALPHA}], operator_key: {env: OPS}}\n"
+    env = {"ALPHA": "alpha-secret", "OPS": "ops-secret"}
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url) + keys, env) as running:
+        path = "/gateway/decisions"
+        seen = [
+            (await ask(running.url, b"", path, method="GET", headers=headers)).status
+            for headers in ((), (("authorization", "Bearer alpha-secret"),), (("authorization", "Bearer ops-secret"),))
+        ]
+
+    assert seen == [401, 401, 200]
+
+
+async def test_a_file_by_policy_holds_every_row(tmp_path: Path) -> None:
+    """`logging: {decisions: FILE}`; what is pending at the end is written."""
+    file = tmp_path / "decisions.jsonl"
+    text = "logging: {decisions: '" + str(file) + "'}\n"
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url) + text) as running:
+        for _ in range(3):
+            await ask(running.url, chat(TEXT))
+
+    lines = file.read_bytes().splitlines()
+    assert len(lines) == 3
+    assert TEXT.encode() not in file.read_bytes()
+    assert {orjson.loads(line)["outcome"]["result"] for line in lines} == {"ok"}
+
+
+async def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    """Rows are lost and counted; requests go on."""
+    log = DecisionLog(lambda: Logging(decisions=str(tmp_path)), MemoryStore())
+    for outcome in outcomes(policy(), [5, 5]):
+        log.observe(outcome, None)
+    await log.flush()
+
+    assert log.dropped == 2
+    assert len(await log.recent(10)) == 2
+
+
+async def test_memory_is_bounded() -> None:
+    """The newest stay."""
+    log = DecisionLog(lambda: Logging(), MemoryStore(), ring=3)
+    for outcome in outcomes(policy(), [5] * 5):
+        log.observe(outcome, None)
+
+    assert [row["id"] for row in await log.recent(10)] == ["r4", "r3", "r2"]
+    assert await log.recent(0) == []
+
+
+async def test_a_shadow_policy_decides_beside_the_first(tmp_path: Path) -> None:
+    """Its flips are counted with what they would gain, and no request goes where it says."""
+    shadow = tmp_path / "shadow.yaml"
+    async with Stub(ANSWER) as plain, Stub(ANSWER) as mtp:
+        first = two_pools(plain.url, mtp.url, "static")
+        shadow.write_text(first.replace("threshold: 64", "threshold: 0"), "utf-8")
+        async with shadowed(first, shadow) as running:
+            for _ in range(4):
+                await ask(running.url, chat("Is this good or bad? One word."))
+
+            assert running.counted("gateway_shadow_requests_total", model="m") == 4
+            assert running.counted("gateway_shadow_flips_total", model="m", **{"from": "plain", "to": "mtp"}) == 4
+            changed = [running.counted(f"gateway_shadow_{what}_seconds_total", model="m") for what in ("saved", "lost")]
+            assert sum(changed) > 0
+        assert (len(plain.requests), len(mtp.requests)) == (4, 0)
+
+
+async def test_without_a_shadow_policy_there_is_nothing_of_it() -> None:
+    """No cost and no series where it is off."""
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
+        await ask(running.url, chat("hello"))
+
+        assert b"gateway_shadow" not in (await get(running.url, "/metrics")).body
+        assert running.counted("gateway_routing_saved_seconds_total") > 0
