@@ -95,10 +95,10 @@ class Metrics:
         self._models, self._pools = models, pools
 
     def retried(self, pool: str, error_class: str) -> None:
-        self._child(self.retries, self.pool_label(pool), error_class).inc()
+        self.child(self.retries, self.pool_label(pool), error_class).inc()
 
     def guided(self, action: str) -> None:
-        self._child(self.legacy_guided, action).inc()
+        self.child(self.legacy_guided, action).inc()
 
     def observe(self, outcome: Outcome) -> None:
         """Counts one finished request."""
@@ -108,15 +108,15 @@ class Metrics:
             model = self.model_label(decision.model)
         pool = self.pool_label(decision.pool) if decision else NONE
         task = estimate.task.value if estimate else NONE
-        self._child(self.requests, model, pool, task, outcome.result.value).inc()
-        self._child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started)
+        self.child(self.requests, model, pool, task, outcome.result.value).inc()
+        self.child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started)
         if decision is None:
             return
-        self._child(self.decisions, model, pool, decision.reason.value).inc()
+        self.child(self.decisions, model, pool, decision.reason.value).inc()
         if outcome.sent_upstream is not None:
             self.overhead.observe(outcome.sent_upstream - outcome.started)
             if outcome.first_byte is not None:
-                self._child(self.ttft, model, pool).observe(outcome.first_byte - outcome.sent_upstream)
+                self.child(self.ttft, model, pool).observe(outcome.first_byte - outcome.sent_upstream)
         if outcome.result is Result.OK:
             self._observe_tokens(outcome, model, pool)
 
@@ -125,13 +125,13 @@ class Metrics:
         if usage is None:
             return
         tokens = usage.completion_tokens
-        self._child(self.output_tokens, model, pool).inc(tokens)
+        self.child(self.output_tokens, model, pool).inc(tokens)
         if (seconds := tpot_of(outcome)) is not None:
-            self._child(self.tpot, model, pool).observe(seconds)
+            self.child(self.tpot, model, pool).observe(seconds)
         if outcome.estimate and outcome.features:
             predicted = max(outcome.estimate.output_tokens * outcome.features.n, 1.0)
-            self._child(self.predicted_ratio, outcome.estimate.task.value).observe(tokens / predicted)
-            self._child(self.language_ratio, outcome.features.language).observe(tokens / predicted)
+            self.child(self.predicted_ratio, outcome.estimate.task.value).observe(tokens / predicted)
+            self.child(self.language_ratio, outcome.features.language).observe(tokens / predicted)
 
     def model_label(self, name: str) -> str:
         return name if name in self._models else OTHER
@@ -139,7 +139,7 @@ class Metrics:
     def pool_label(self, name: str) -> str:
         return name if name in self._pools else OTHER
 
-    def _child(self, metric: Any, *labels: str) -> Any:
+    def child(self, metric: Any, *labels: str) -> Any:
         """`metric.labels(...)`, which takes a lock and builds a key; kept, since the set of labels is bounded."""
         key = (metric, labels)
         child = self._children.get(key)

@@ -32,7 +32,8 @@ class DecisionMetrics:
         decision = outcome.decision
         if regret is not None and decision is not None:
             counter = self._lost if regret > 0.0 else self._saved
-            counter.labels(self._metrics.model_label(decision.model), decision.reason.value).inc(abs(regret))
+            model = self._metrics.model_label(decision.model)
+            self._metrics.child(counter, model, decision.reason.value).inc(abs(regret))
 
 
 class ShadowMetrics:

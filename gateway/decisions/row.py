@@ -52,38 +52,53 @@ _READ: Mapping[str, Any] = {
 
 
 class Kept(NamedTuple):
-    """A finished request without its text."""
+    """A finished request without its text; `Outcome` tells what most of it means."""
 
     at: float
     """Seconds since the epoch at its end."""
-    outcome: Outcome
-    """Without its features."""
-    numbers: tuple[Any, ...] | None
-    """The features, in the order of `NAMES`."""
     regret: float | None
     """Seconds lost against the best pool not taken; below 0 where this one was the right choice."""
+    numbers: tuple[Any, ...] | None
+    """The features, in the order of `NAMES`."""
+    request_id: str
+    result: Result
+    status: int
+    started: float
+    ended: float
+    estimate: Estimate | None
+    decision: Decision | None
+    endpoint: str | None
+    usage: Usage | None
+    finish_reason: str | None
+    sent_upstream: float | None
+    first_byte: float | None
+    attempts: int
+    key: str | None
+    error: str | None
+
+
+_told = attrgetter(*Kept._fields[3:])
 
 
 def keep(outcome: Outcome, regret: float | None, at: float) -> Kept:
-    """Cheap: a few attributes are copied."""
+    """Cheap: attributes are copied, and nothing is computed."""
     features = outcome.features
-    return Kept(at, replace(outcome, features=None), _numbers(features) if features else None, regret)
+    return Kept(at, regret, _numbers(features) if features else None, *_told(outcome))
 
 
 def as_row(kept: Kept) -> dict[str, Any]:
     """The row, JSON-ready."""
-    outcome = kept.outcome
-    decision, estimate = outcome.decision, outcome.estimate
+    decision, estimate = kept.decision, kept.estimate
     return {
         "at": round(kept.at, 3),
-        "id": outcome.request_id,
-        "key": outcome.key,
+        "id": kept.request_id,
+        "key": kept.key,
         "model": decision.model if decision else None,
         "features": _features(kept.numbers) if kept.numbers else None,
         "estimate": _estimate(estimate) if estimate else None,
         "pools": [_pool(cost) for cost in decision.costs] if decision else [],
         "decision": _decision(decision) if decision else None,
-        "outcome": _outcome(outcome),
+        "outcome": _outcome(kept),
         "regret": _round(kept.regret),
     }
 
@@ -133,7 +148,7 @@ def _decision(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _outcome(outcome: Outcome) -> dict[str, Any]:
+def _outcome(outcome: Kept) -> dict[str, Any]:
     usage, sent, first = outcome.usage, outcome.sent_upstream, outcome.first_byte
     return {
         "result": outcome.result.value,

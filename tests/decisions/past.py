@@ -1,4 +1,4 @@
-"""Outcomes for tests of the decision log: decided by the real router, with made-up lengths and the times that it expects."""
+"""Outcomes for tests of the decision log: decided by the real router, with made-up lengths and expected times."""
 
 from __future__ import annotations
 
