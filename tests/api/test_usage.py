@@ -1,0 +1,55 @@
+"""The question for usage, and its traces taken out of the stream again."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.api.stream import LineHold
+from gateway.api.usage import UsageHider, asking_for_usage
+from gateway.request.parse import parse_body
+from tests.e2e.events import DONE, delta, usage
+
+
+@pytest.mark.parametrize(
+    ("body", "asked"),
+    [
+        ({"model": "m", "stream": True}, True),
+        ({"stream": True, "messages": [{"content": '{"stream_options":1}'}]}, True),
+        ({"model": "m"}, False),
+        ({"model": "m", "stream": True, "stream_options": {"include_usage": False}}, False),
+        ({"model": "m", "stream": True, "stream_options": None}, False),
+    ],
+)
+def test_only_a_stream_that_says_nothing_is_asked(body: dict[str, object], asked: bool) -> None:
+    """SSE-04: a client's own word about `stream_options` stands; every other byte is the client's."""
+    raw = json.dumps(body, indent=1).encode()
+    sent = asking_for_usage(raw, parse_body(raw))
+
+    assert (sent is not None) == asked
+    if sent is not None:
+        assert json.loads(sent) == {**body, "stream_options": {"include_usage": True}}
+        assert sent.replace(b'"stream_options":{"include_usage":true},', b"", 1) == raw
+
+
+def through(stream: bytes, cuts: list[int]) -> bytes:
+    """What a client gets of a stream that arrives cut at these places."""
+    hold, hide = LineHold(), UsageHider()
+    edges = [0, *sorted(cut % (len(stream) + 1) for cut in cuts), len(stream)]
+    pieces = [stream[a:b] for a, b in pairwise(edges)]
+    passed = [hide(hold.take(piece)) for piece in pieces if piece]
+    return b"".join(passed) + hide(hold.rest())
+
+
+@settings(max_examples=400)
+@given(st.lists(st.integers(0, 5000), max_size=12), st.sampled_from([b"\n", b"\r\n", b"\r"]))
+def test_nothing_of_the_usage_chunk_is_left_however_the_stream_is_cut(cuts: list[int], end: bytes) -> None:
+    """SSE-04: the client gets the very bytes that it would have got without the question."""
+    plain = delta("だ") + delta('say "usage":{"choices":[]}') + delta("", "stop") + DONE
+    asked = plain.replace(DONE, usage(3, 5) + DONE).replace(b"}]}\n\n", b'}],"usage":null}\n\n')
+
+    assert through(asked.replace(b"\n", end), cuts) == plain.replace(b"\n", end)
