@@ -6,8 +6,10 @@ GatewayError                     .status .type .code .param .retry_after .body()
   Forbidden               403    the key may not do this
   UnknownModel            404    no such model in the policy
   NotFound                404    no such path
+  MethodNotAllowed        405    the path takes another method
   RequestTimeout          408    the client was too slow to send its body
   BodyTooLarge            413    over server.max_body_bytes
+  UnsupportedEncoding     415    a body packed in a way that is not unpacked here
   HeadersTooLarge         431    over the header limit
   TooManyRequests         429    a limit of the key or a full queue (Retry-After)
   UpstreamError           502    connection to a back end failed; subclasses say how
@@ -79,6 +81,8 @@ class MethodNotAllowed(GatewayError):
     status = 405
     type = "invalid_request_error"
     code = "method_not_allowed"
+    allow = "POST, OPTIONS"
+    """The `Allow` header: what the path takes."""
 
 
 class RequestTimeout(GatewayError):
@@ -91,6 +95,12 @@ class BodyTooLarge(GatewayError):
     status = 413
     type = "invalid_request_error"
     code = "body_too_large"
+
+
+class UnsupportedEncoding(GatewayError):
+    status = 415
+    type = "invalid_request_error"
+    code = "unsupported_encoding"
 
 
 class HeadersTooLarge(GatewayError):

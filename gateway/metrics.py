@@ -70,9 +70,7 @@ class Metrics:
             "gateway_predicted_output_ratio", "Actual output tokens over predicted.", RATIOS, "task"
         )
         self.in_flight = gauge("gateway_in_flight", "Requests running now.", "livesum", "pool", "endpoint")
-        self.endpoint_up = gauge(
-            "gateway_endpoint_up", "1 if the endpoint can take requests.", "livemin", "pool", "endpoint"
-        )
+        self.endpoint_up = gauge("gateway_endpoint_up", "1 if it can take requests.", "livemin", "pool", "endpoint")
         self.language_ratio = histogram(
             "gateway_predicted_output_ratio_by_language", "Actual output tokens over predicted.", RATIOS, "language"
         )
@@ -80,9 +78,7 @@ class Metrics:
         self.in_flight_limit = gauge("gateway_in_flight_limit", "Most requests in a pool; 0: any.", "livesum", "pool")
         self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
-        self.legacy_guided = counter(
-            "gateway_legacy_guided", "Requests with a guided_* field, which vLLM ignores, by what was done.", "action"
-        )
+        self.legacy_guided = counter("gateway_legacy_guided", "Requests with a guided_* field.", "action")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
         self.shown_endpoints: set[tuple[str, str]] = set()
         """Pool and URL of every endpoint that has gauges."""

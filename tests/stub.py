@@ -136,6 +136,10 @@ class Connection:
         self.closed.set()
         self._more.set()
         self._reader.cancel()
+        if self.sock.fileno() >= 0:
+            # A cancelled read leaves the loop's selector one step later, when the number may be another socket's.
+            self._loop.remove_reader(self.sock)
+            self._loop.remove_writer(self.sock)
         self.sock.close()
 
 

@@ -7,10 +7,10 @@ wherever that is (queue, connect, first token, mid-stream). There is no polling,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 
-from gateway.errors import BodyTooLarge, GatewayError, RequestTimeout
+from gateway.errors import BodyTooLarge, GatewayError, MethodNotAllowed, RequestTimeout
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -61,6 +61,22 @@ class Downstream:
             pieces.append(piece)
         return b"".join(pieces)
 
+    async def pieces(self, limit: int, declared: int | None) -> AsyncIterator[bytes]:
+        """The request body piece by piece. Raises as `body` does, the size's error once the limit is passed."""
+        if declared is not None and declared > limit:
+            raise BodyTooLarge(f"the body has {declared} bytes; this gateway takes {limit} (server.max_body_bytes)")
+        size = 0
+        more = True
+        while more:
+            message = await self._next_piece()
+            more = message.get("more_body", False)
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > limit:
+                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+            if piece:
+                yield piece
+
     async def _next_piece(self) -> Message:
         try:
             async with asyncio.timeout(BODY_SECONDS):
@@ -72,9 +88,10 @@ class Downstream:
             raise ClientLeft
         return message
 
-    def watch(self) -> None:
-        """From now on, a client that leaves cancels the current task. Call once, after the body is read."""
-        self._task = asyncio.current_task()
+    def watch(self, task: asyncio.Task[Any] | None = None) -> None:
+        """From now on, a client that leaves cancels the task, by default the current one. Call once, after the body
+        is read."""
+        self._task = task or asyncio.current_task()
         self._watch = asyncio.get_running_loop().create_task(self._receive())  # type: ignore[arg-type]
         self._watch.add_done_callback(self._on_message)
 
@@ -109,9 +126,8 @@ class Downstream:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
-async def send_error(down: Downstream, error: GatewayError, extra: list[tuple[bytes, bytes]]) -> None:
-    """Answers with a gateway-made error, as JSON."""
-    body = error.body()
+async def send_error(down: Downstream, error: GatewayError, body: bytes, extra: list[tuple[bytes, bytes]]) -> None:
+    """Answers with a gateway-made error; `body` is its JSON."""
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
@@ -119,5 +135,7 @@ async def send_error(down: Downstream, error: GatewayError, extra: list[tuple[by
     ]
     if error.retry_after is not None:
         headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allow.encode()))
     await down.start(error.status, headers)
     await down.end(body)

@@ -33,6 +33,7 @@ class Exchange:
         "first_byte",
         "key",
         "lease",
+        "on_first",
         "request_id",
         "response",
         "result",
@@ -40,6 +41,7 @@ class Exchange:
         "started",
         "status",
         "ticket",
+        "translated",
         "usage",
     )
 
@@ -58,6 +60,10 @@ class Exchange:
         self.sent_upstream: float | None = None
         self.first_byte: float | None = None
         self.attempts = 0
+        self.translated: tuple[str, ...] = ()
+        """Fields of the body that were sent upstream under their new name."""
+        self.on_first: Callable[[bytes], None] | None = None
+        """Called with the beginning of the back end's answer: a stream's first event, else all that was gathered."""
         self.status = 0
         self.result = Result.BACKEND_ERROR
         """Until a hop knows better: a request that dies unexplained counts as failed."""

@@ -21,6 +21,11 @@ from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
 from gateway.upstream.proxy import Attempts, Call, Opened
 
+BodyFor = Callable[[str], bytes | AsyncIterator[bytes]]
+
+_NO_NAMES: frozenset[bytes] = frozenset()
+_PACKED = frozenset({b"content-encoding"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
@@ -31,16 +36,21 @@ class Plan:
     """The model's name in the client's body; None where it has none."""
     pools: Sequence[str]
     """Allowed pools, best first."""
-    body: Callable[[str], bytes]
+    body: BodyFor
     """From the name that the back end serves, the body to send."""
+    exclude: frozenset[str] = frozenset()
+    """URLs of endpoints that can't serve the request."""
 
 
-async def admit(core: Core, incoming: Incoming, model: Model, input_tokens: int, output_tokens: int) -> None:
+async def admit(
+    core: Core, incoming: Incoming, model: Model, input_tokens: int, output_tokens: int, *, watch: bool = True
+) -> None:
     """Lets the request in under its key's limits. Raises Forbidden or TooManyRequests.
 
-    From here on a client that leaves cancels the request.
+    With `watch`, which needs a body that is read, a client that leaves cancels the request from here on.
     """
-    incoming.down.watch()
+    if watch:
+        incoming.down.watch()
     exchange = incoming.exchange
     if (key := exchange.key) is None:
         return
@@ -54,7 +64,7 @@ async def admit(core: Core, incoming: Incoming, model: Model, input_tokens: int,
 
 async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     """Sends the request and relays the answer. Raises GatewayError while nothing has gone to the client."""
-    policy, exchange, down = incoming.active.policy, incoming.exchange, incoming.down
+    policy, exchange = incoming.active.policy, incoming.exchange
     total = policy.pools[plan.pools[0]].timeouts.total
     deadline = None if total is None else exchange.started + total
     attempts = Attempts(core.pools, core.metrics.retried)
@@ -66,34 +76,52 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         exchange.attempts = attempts.count
         exchange.sent_upstream = attempts.sent_at
         exchange.endpoint = attempts.endpoint
+    served = served_name(policy, plan.model, opened.lease.pool)
+    await relay(core, incoming, opened, rewriting(policy, plan.asked, served), deadline)
+
+
+async def relay(
+    core: Core, incoming: Incoming, opened: Opened, rewrite: Rewrite | None, deadline: float | None
+) -> None:
+    """Hop 7. Raises GatewayError while nothing has gone to the client."""
+    policy, exchange, down, dialect = incoming.active.policy, incoming.exchange, incoming.down, incoming.dialect
     exchange.lease, exchange.response = opened.lease, opened.response
-    rewrite = _rewrite(policy, plan, opened)
     headers = downstream_response_headers(opened.response.headers, rewritten=rewrite is not None)
     headers += own_headers(core, incoming.active, exchange)
     if opened.streams:
-        relay = StreamRelay(exchange, down, opened, rewrite, core.clock, policy.server.heartbeat)
-        await relay.run(headers, partial(time_left, deadline, core.clock))
+        stream = StreamRelay(exchange, down, opened, dialect, rewrite, core.clock, policy.server.heartbeat)
+        await stream.run(headers, partial(time_left, deadline, core.clock))
     else:
         async with time_left(deadline, core.clock):
-            await relay_whole(exchange, down, opened, headers, rewrite, core.clock)
+            await relay_whole(exchange, down, opened, headers, dialect, rewrite, core.clock)
+
+
+def request_headers(incoming: Incoming, endpoint: Endpoint) -> Headers:
+    """What goes to an endpoint of the client's headers."""
+    return upstream_request_headers(
+        incoming.scope["headers"],
+        api_key=endpoint.api_key,
+        request_id=incoming.exchange.request_id.encode(),
+        drop=_PACKED if incoming.head.unpacked else _NO_NAMES,
+    )
+
+
+def request_target(incoming: Incoming) -> bytes:
+    """Path and query as the client wrote them."""
+    target: bytes = incoming.scope["raw_path"]
+    query: bytes = incoming.scope["query_string"]
+    return target + b"?" + query if query else target
 
 
 def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
-    scope, policy, request_id = incoming.scope, incoming.active.policy, incoming.exchange.request_id.encode()
-    key = incoming.exchange.key
-
-    def headers(endpoint: Endpoint) -> Headers:
-        return upstream_request_headers(scope["headers"], api_key=endpoint.api_key, request_id=request_id)
-
-    target = scope["raw_path"]
-    if scope["query_string"]:
-        target += b"?" + scope["query_string"]
+    scope, policy, key = incoming.scope, incoming.active.policy, incoming.exchange.key
     return Call(
         method=scope["method"].encode(),
-        target=target,
-        headers=headers,
+        target=request_target(incoming),
+        headers=partial(request_headers, incoming),
         body=lambda pool: plan.body(served_name(policy, plan.model, pool)),
         pools=plan.pools,
+        exclude=plan.exclude,
         attempts=policy.pools[plan.pools[0]].retry.attempts,
         wait_for_first=policy.server.heartbeat is None,
         work=_work(incoming.exchange.decision),
@@ -127,12 +155,11 @@ async def time_left(deadline: float | None, clock: Callable[[], float]) -> Async
         raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
 
 
-def _rewrite(policy: Policy, plan: Plan, opened: Opened) -> Rewrite | None:
+def rewriting(policy: Policy, asked: str | None, served: str) -> Rewrite | None:
     """Puts the client's name for the model into the answer, where it differs from the served one."""
-    served = served_name(policy, plan.model, opened.lease.pool)
-    if plan.asked is None or plan.asked == served or policy.server.answer_model == "served":
+    if asked is None or asked == served or policy.server.answer_model == "served":
         return None
-    pattern, name = _model_field(served), b'"model":' + _json_string(plan.asked)
+    pattern, name = _model_field(served), b'"model":' + _json_string(asked)
     return lambda piece: pattern.sub(lambda _: name, piece)
 
 

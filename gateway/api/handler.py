@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from gateway.access.headers import rate_limit_headers
 from gateway.api.core import Active, Core
+from gateway.api.dialect import OPENAI, Dialect
 from gateway.api.downstream import ClientLeft, Downstream, Receive, Scope, Send, send_error
 from gateway.api.exchange import Exchange
 from gateway.api.head import Head, read_head
@@ -38,6 +39,7 @@ class Incoming:
     active: Active
     exchange: Exchange
     down: Downstream
+    dialect: Dialect = OPENAI
 
 
 class Handler:
@@ -49,20 +51,25 @@ class Handler:
     async def serve(self, incoming: Incoming) -> None:
         raise NotImplementedError
 
+    def dialect(self, path: str) -> Dialect:
+        """The form of errors and streams on a path."""
+        return OPENAI
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         core, active = self.core, self.core.active
         head = read_head(scope["headers"], active.policy.header_names)
         exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
         down = Downstream(receive, send)
+        dialect = self.dialect(scope["path"])
         core.running += 1
         try:
             if core.draining:
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             core.pools.shedder.check(core.running)
             exchange.key = active.keyring.check(head.credential)
-            await self.serve(Incoming(scope, head, active, exchange, down))
+            await self.serve(Incoming(scope, head, active, exchange, down, dialect))
         except GatewayError as error:
-            await _answer(core, active, exchange, down, error, closing=core.draining)
+            await _answer(core, active, exchange, down, dialect, error, closing=core.draining)
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:
@@ -72,9 +79,8 @@ class Handler:
         except Exception:
             # A fault of ours: the traceback names code and never the body; the client gets a shape that it knows.
             log.exception("request %s failed inside the gateway", exchange.request_id)
-            await _answer(
-                core, active, exchange, down, InternalError("the gateway failed on this request; see its log")
-            )
+            failed = InternalError("the gateway failed on this request; see its log")
+            await _answer(core, active, exchange, down, dialect, failed)
         finally:
             down.unwatch()
             exchange.finish(core.clock())
@@ -82,7 +88,14 @@ class Handler:
 
 
 async def _answer(
-    core: Core, active: Active, exchange: Exchange, down: Downstream, error: GatewayError, *, closing: bool = False
+    core: Core,
+    active: Active,
+    exchange: Exchange,
+    down: Downstream,
+    dialect: Dialect,
+    error: GatewayError,
+    *,
+    closing: bool = False,
 ) -> None:
     """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning."""
     exchange.error = error.code
@@ -93,7 +106,7 @@ async def _answer(
     headers = own_headers(core, active, exchange)
     if closing:
         headers.append((b"connection", b"close"))
-    await send_error(down, error, headers)
+    await send_error(down, error, dialect.body(error), headers)
 
 
 def _result_of(error: GatewayError) -> Result:
@@ -115,6 +128,8 @@ def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
     if not active.policy.server.decision_headers:
         return headers
     headers.append((b"x-gateway-policy", active.policy.version_hash.encode()))
+    if exchange.translated:
+        headers.append((b"x-gateway-translated", ", ".join(exchange.translated).encode()))
     if decision:
         pool = exchange.lease.pool if exchange.lease else decision.pool
         headers.append((b"x-gateway-pool", pool.encode()))

@@ -17,6 +17,10 @@ class Head:
 
     content_length: int | None = None
     content_type: bytes = b""
+    content_encoding: bytes = b""
+    """How the body is packed, in lower case; empty for not at all, also once it has been unpacked."""
+    unpacked: bool = False
+    """Whether the body was unpacked here, so that its label must not go on."""
     request_id: str | None = None
     """The client's own id, kept if it is printable ASCII of a sane length."""
     credential: bytes | None = field(default=None, repr=False)
@@ -35,6 +39,8 @@ def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) 
             head.content_length = int(value) if value.isdigit() else None
         elif name == b"content-type":
             head.content_type = value
+        elif name == b"content-encoding":
+            head.content_encoding = b"" if (coding := value.strip().lower()) == b"identity" else coding
         elif name == b"authorization":
             if value[:7].lower() == b"bearer ":
                 head.credential = value[7:].strip()

@@ -1,53 +1,108 @@
-"""Every other `/v1/` path, and vLLM's `/tokenize` and `/detokenize`: relayed to a pool of the named model.
+"""Every path that is not routed by an estimate: relayed to a pool of the named model, by model and health only.
 
+That is every other `/v1/` path, and vLLM's own ones outside it (embeddings, scores, ranks, tokens, `/invocations`).
 No client is blocked by what this gateway has not heard of. The model is read from a JSON body or a multipart form;
-a request without one goes to the first model of the policy. What must never be reachable (development and
-LoRA-loading routes, paths that climb) is refused here; vLLM's development routes lie outside `/v1/` anyway.
+a request without one goes to the first model of the policy. Forms (audio) are streamed through, see `form.py`; they
+go upstream as the client packed them. What must never be reachable (development and LoRA-loading routes, paths that
+climb) is refused here; vLLM's development routes lie outside the paths above anyway.
 """
 
 from __future__ import annotations
 
-import re
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
 
+from gateway.api.body import read_body
 from gateway.api.core import find_model
-from gateway.api.forward import Plan, admit, forward
+from gateway.api.dialect import MESSAGES, PASSED, Dialect
+from gateway.api.downstream import Downstream
+from gateway.api.form import Upload
+from gateway.api.forward import BodyFor, Plan, admit, forward
 from gateway.api.handler import Handler, Incoming
 from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.parse import Body, parse_body, rewrite_model
 from gateway.types import Decision, Reason
 
+PATHS = frozenset(
+    {
+        "/tokenize",
+        "/detokenize",
+        "/pooling",
+        "/classify",
+        "/score",
+        "/rerank",
+        "/v2/rerank",
+        "/v2/embed",
+        "/invocations",
+    }
+)
+"""vLLM's paths outside `/v1/` that pass."""
 BYTES_PER_TOKEN = 4
 """A rough charge against a key's input limit; nothing is estimated here, and no usage need come back."""
 FORBIDDEN = ("load_lora_adapter", "unload_lora_adapter")
-
-_FORM_MODEL = re.compile(rb'name="model"\r\n(?:[^\r\n]{1,200}\r\n){0,4}\r\n([^\r\n]{1,256})\r\n')
 
 
 class PassThrough(Handler):
     """Routed by model and health only; nothing is estimated."""
 
+    def dialect(self, path: str) -> Dialect:
+        return MESSAGES if path.startswith("/v1/messages/") else PASSED
+
     async def serve(self, incoming: Incoming) -> None:
-        policy, head = incoming.active.policy, incoming.head
         check_path(incoming.scope["raw_path"])
-        raw = await incoming.down.body(policy.server.max_body_bytes, head.content_length)
-        body: Body | None = None
-        asked: str | None = None
-        if head.content_type.startswith(b"multipart/form-data"):
-            found = _FORM_MODEL.search(raw)
-            asked = found[1].decode("utf-8", "replace") if found else None
-        elif raw:
-            body = readable(raw)
-            asked = body.model if body else None
-        model = concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
+        if incoming.head.content_type[:19].lower() == b"multipart/form-data":
+            return await self._upload(incoming)
+        policy = incoming.active.policy
+        raw = await read_body(incoming)
+        body = readable(raw) if raw else None
+        asked = body.model if body else None
+        model = named(policy, asked)
         await admit(self.core, incoming, model, len(raw) // BYTES_PER_TOKEN, 0)
 
         def sent(served: str) -> bytes:
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
-        pools = allowed(model, incoming.exchange.key)
-        incoming.exchange.decision = Decision(model=model.name, pool=pools[0], reason=Reason.PASS_THROUGH, order=pools)
-        await forward(self.core, incoming, Plan(model=model, asked=asked, pools=pools, body=sent))
+        await forward(self.core, incoming, plan_for(incoming, model, asked, sent))
+
+    async def _upload(self, incoming: Incoming) -> None:
+        policy, head, down = incoming.active.policy, incoming.head, incoming.down
+        pieces = down.pieces(policy.server.max_body_bytes, head.content_length)
+        upload = Upload(_then_watch(down, pieces, asyncio.current_task()), head.content_type)
+        try:
+            asked = await upload.model()
+            model = named(policy, asked)
+            size = head.content_length or upload.size
+            await admit(self.core, incoming, model, size // BYTES_PER_TOKEN, 0, watch=False)
+            await forward(
+                self.core,
+                incoming,
+                plan_for(incoming, model, asked, lambda served: upload.stream(served if asked else None)),
+            )
+        finally:
+            upload.close()
+
+
+async def _then_watch(
+    down: Downstream, pieces: AsyncIterator[bytes], task: asyncio.Task[Any] | None
+) -> AsyncIterator[bytes]:
+    """The pieces, and after the last one the watch for the client's leaving, which takes over the receiving."""
+    async for piece in pieces:
+        yield piece
+    down.watch(task)
+
+
+def named(policy: Policy, asked: str | None) -> Model:
+    """The model of that name, or the first one where none is named. Raises UnknownModel."""
+    return concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
+
+
+def plan_for(incoming: Incoming, model: Model, asked: str | None, body: BodyFor) -> Plan:
+    """Any of the model's pools that the key may use, in the policy's order. Raises Forbidden."""
+    pools = allowed(model, incoming.exchange.key)
+    incoming.exchange.decision = Decision(model=model.name, pool=pools[0], reason=Reason.PASS_THROUGH, order=pools)
+    return Plan(model=model, asked=asked, pools=pools, body=body)
 
 
 def allowed(model: Model, key: AccessKey | None) -> tuple[str, ...]:

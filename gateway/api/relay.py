@@ -11,9 +11,10 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
+from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
-from gateway.api.stream import LineHold, StreamTail, find_finish_reason, find_usage
+from gateway.api.stream import LineHold
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
@@ -29,13 +30,14 @@ TimeLeft = Callable[[], AbstractAsyncContextManager[None]]
 """A block's limit: raises UpstreamTimeout when the request's total time is up."""
 
 
-def error_event(error: GatewayError) -> bytes:
-    """The in-band form of an error. The leading line end closes an event whose blank line has not passed."""
-    return b"\ndata: " + error.body() + b"\n\n"
-
-
 async def relay_whole(
-    exchange: Exchange, down: Downstream, opened: Opened, headers: Headers, rewrite: Rewrite | None, clock: Clock
+    exchange: Exchange,
+    down: Downstream,
+    opened: Opened,
+    headers: Headers,
+    dialect: Dialect,
+    rewrite: Rewrite | None,
+    clock: Clock,
 ) -> None:
     """Relays an answer that is not an event stream.
 
@@ -48,7 +50,7 @@ async def relay_whole(
     while size <= GATHER_BYTES:
         piece, begun = (await response.read() if begun is None else begun), None
         if not piece:
-            return await _send_gathered(exchange, down, response, headers, b"".join(pieces), rewrite)
+            return await _send_gathered(exchange, down, response, headers, b"".join(pieces), dialect, rewrite)
         if exchange.first_byte is None:
             exchange.first_byte = clock()
         pieces.append(piece)
@@ -65,11 +67,19 @@ async def relay_whole(
 
 
 async def _send_gathered(
-    exchange: Exchange, down: Downstream, response: Response, headers: Headers, body: bytes, rewrite: Rewrite | None
+    exchange: Exchange,
+    down: Downstream,
+    response: Response,
+    headers: Headers,
+    body: bytes,
+    dialect: Dialect,
+    rewrite: Rewrite | None,
 ) -> None:
     if response.status == 200:
-        exchange.usage = find_usage(body)
-        exchange.finish_reason = find_finish_reason(body)
+        exchange.usage = dialect.usage(body)
+        exchange.finish_reason = dialect.finish_reason(body)
+        if exchange.on_first:
+            exchange.on_first(body)
         if rewrite:
             body = rewrite(body)
     if response.status not in (204, 304):
@@ -94,13 +104,14 @@ def result_of(status: int) -> Result:
 class StreamRelay:
     """Relays one event stream; every way in which it can end is settled here, in band where it must be."""
 
-    __slots__ = ("_clock", "_down", "_exchange", "_heartbeat", "_hold", "_opened", "_rewrite", "_tail")
+    __slots__ = ("_clock", "_dialect", "_down", "_exchange", "_heartbeat", "_hold", "_opened", "_rewrite", "_tail")
 
     def __init__(
         self,
         exchange: Exchange,
         down: Downstream,
         opened: Opened,
+        dialect: Dialect,
         rewrite: Rewrite | None,
         clock: Clock,
         heartbeat: float | None,
@@ -108,11 +119,12 @@ class StreamRelay:
         self._exchange = exchange
         self._down = down
         self._opened = opened
+        self._dialect = dialect
         self._rewrite = rewrite
         self._clock = clock
         self._heartbeat = heartbeat
         """Seconds of silence after which a comment goes out; None for never."""
-        self._tail = StreamTail()
+        self._tail = dialect.tail()
         self._hold = LineHold()
 
     async def run(self, headers: Headers, time_left: TimeLeft) -> None:
@@ -130,21 +142,28 @@ class StreamRelay:
         except asyncio.CancelledError:
             if not self._down.left:
                 # The server stops although this stream runs: its client must not take it for finished.
-                await self._down.piece(error_event(NothingAvailable("this gateway is stopping")))
+                await self._fail(NothingAvailable("this gateway is stopping"))
             raise
         seen = tail.bytes()
-        exchange.usage = find_usage(seen)
-        exchange.finish_reason = find_finish_reason(seen)
+        exchange.usage = self._dialect.usage(seen)
+        exchange.finish_reason = self._dialect.finish_reason(seen)
         if tail.error_seen:
             exchange.result, exchange.error = Result.BACKEND_ERROR, "error_event"
-        elif tail.done() or (failure is None and exchange.finish_reason is not None):
+        elif tail.done() or (failure is None and self._whole()):
             exchange.result = Result.OK
         else:
             failure = failure or UpstreamError("the back end ended the stream before the answer was finished")
             exchange.result = Result.TIMEOUT if isinstance(failure, UpstreamTimeout) else Result.TRUNCATED
             exchange.error = failure.code
-            await self._down.piece(error_event(failure))
+            await self._fail(failure)
         await self._down.end()
+
+    def _whole(self) -> bool:
+        """Whether a stream that ended in good order, but without its end mark, is whole."""
+        return self._dialect.clean_end or (not self._tail.named and self._exchange.finish_reason is not None)
+
+    async def _fail(self, error: GatewayError) -> None:
+        await self._down.piece(self._dialect.event(error, self._tail.bytes()))
 
     async def _pump(self) -> None:
         """Moves pieces until the upstream body ends. Raises UpstreamError or UpstreamTimeout when it breaks off."""
@@ -156,6 +175,8 @@ class StreamRelay:
             self._exchange.first_byte = now = self._clock()
             if not lease.answered:
                 lease.first_byte(now)
+            if self._exchange.on_first:
+                self._exchange.on_first(piece)
         while piece:
             endpoint.moved, lease.waits = True, False
             tail.feed(piece)

@@ -1,33 +1,47 @@
-"""`/v1/chat/completions` and `/v1/completions`: the seven hops of a request, in order.
+"""The paths that generate text (`surface.ROUTED`): the seven hops of a request, in order.
 
 1 the body, read once; 2 features; 3 estimate; 4 decision; 5 and 6 lease and attempts; 7 relay (`forward.py`).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from gateway.api.body import read_body
 from gateway.api.core import Core, find_model
-from gateway.api.forward import Plan, admit, forward
+from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
+from gateway.api.forward import Plan, admit, forward, served_name
+from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
+from gateway.api.responses import Home, Homes
 from gateway.errors import MethodNotAllowed
+from gateway.policy.schema import Model
 from gateway.request.features import extract
 from gateway.request.parse import parse_body, rewrite_model
 from gateway.types import NO_HINTS, Api
+
+DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
 
 
 class RoutedApi(Handler):
     """One routed path."""
 
-    def __init__(self, core: Core, api: Api) -> None:
+    def __init__(self, core: Core, api: Api, homes: Homes) -> None:
         super().__init__(core)
         self._api = api
+        self._dialect = DIALECTS.get(api, OPENAI)
+        self._homes = homes
+
+    def dialect(self, path: str) -> Dialect:
+        return self._dialect
 
     async def serve(self, incoming: Incoming) -> None:
         core, active, exchange = self.core, incoming.active, incoming.exchange
         policy = active.policy
         if incoming.scope["method"] != "POST":
             raise MethodNotAllowed(f"{incoming.scope['path']} takes POST")
-        raw = await incoming.down.body(policy.server.max_body_bytes, incoming.head.content_length)
-        body = parse_body(raw)
+        raw = await read_body(incoming)
+        raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
@@ -42,4 +56,25 @@ class RoutedApi(Handler):
             pools=exchange.decision.order,
             body=lambda served: raw if served == body.model else rewrite_model(raw, body, served),
         )
+        if self._api is Api.RESPONSES:
+            plan = self._follow(incoming, plan, body.data.get("previous_response_id"))
         await forward(core, incoming, plan)
+
+    def _follow(self, incoming: Incoming, plan: Plan, previous: object) -> Plan:
+        """Notes where this response will be kept, and sends it to where the one that it continues is."""
+        exchange, policy = incoming.exchange, incoming.active.policy
+        exchange.on_first = lambda beginning: self._learn(incoming, plan.model, plan.asked, beginning)
+        home = self._homes.find(previous, exchange.key) if previous else None
+        if home is None or home.pool not in policy.pools:
+            return plan
+        others = frozenset(row.url for row in policy.pools[home.pool].endpoints) - {home.endpoint}
+        if exchange.decision is not None:
+            exchange.decision = replace(exchange.decision, pool=home.pool, order=(home.pool,))
+        return replace(plan, pools=(home.pool,), exclude=others)
+
+    def _learn(self, incoming: Incoming, model: Model, asked: str | None, beginning: bytes) -> None:
+        exchange = incoming.exchange
+        if (lease := exchange.lease) is not None:
+            served = served_name(incoming.active.policy, model, lease.pool)
+            key = exchange.key.name if exchange.key else None
+            self._homes.learn(beginning, Home(model.name, lease.pool, lease.endpoint.url, asked, served, key))

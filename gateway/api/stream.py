@@ -30,6 +30,8 @@ class StreamTail:
     """The end of an event stream, kept by reference; nothing is copied until the stream is over."""
 
     __slots__ = ("_pieces", "_size", "error_seen")
+    named = False
+    """Whether the end is an event of its own, without which a stream is never whole."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()

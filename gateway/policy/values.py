@@ -156,6 +156,13 @@ def path(value: str) -> str:
     return value
 
 
+def origin(value: str) -> str:
+    """A web origin as browsers send it, or `*` for all."""
+    if value != "*" and re.fullmatch(r"https?://[^/\s?#@]+", value, re.ASCII) is None:
+        raise wrong("expected an origin such as https://app.example.com, without a path, or `*`")
+    return value
+
+
 def as_list(value: object) -> object:
     """A single value is a list of one."""
     return value if isinstance(value, list | dict) else [value]
@@ -174,6 +181,7 @@ Slug = Annotated[Text, AfterValidator(slug)]
 Name = Annotated[Text, AfterValidator(name)]
 Url = Annotated[Text, AfterValidator(url)]
 Path = Annotated[Text, AfterValidator(path)]
+Origin = Annotated[Text, AfterValidator(origin)]
 Switch = Annotated[bool, BeforeValidator(switch)]
 Seconds = Annotated[float, BeforeValidator(_positive)]
 SecondsOrZero = Annotated[float, BeforeValidator(duration)]

@@ -6,6 +6,7 @@ what the examples' answers look like; keys.py makes the hashes; tokens.py counts
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from gateway.request.asking import Asking, read_ask
@@ -51,6 +52,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
     `tokens` counts the prompt with what it has learned; without it the starting weights count.
     """
     data = as_chat(body.data, api)
+    body = body if data is body.data else replace(body, data=data)
     dialogue = read(data, api)
     tools, tool_bytes = _tools(data.get("tools") or data.get("functions"))
     caps, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
@@ -68,13 +70,11 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
         _examples(dialogue, code),
         _cap(caps, shape, thinking),
     )
-    return _assemble(body, data, api, hints, found, tokens or TokenEstimator())
+    return _assemble(body, api, hints, found, tokens or TokenEstimator())
 
 
-def _assemble(
-    body: Body, data: dict[str, object], api: Api, hints: Hints, found: _Read, tokens: TokenEstimator
-) -> Features:
-    model = body.model or ""
+def _assemble(body: Body, api: Api, hints: Hints, found: _Read, tokens: TokenEstimator) -> Features:
+    data, model = body.data, body.model or ""
     dialogue, caps, thinking, shape, tools, choice, asking, code, (profile, text_bytes), examples, cap = found
     keys = text_keys(dialogue.system, dialogue.user)
     return Features(

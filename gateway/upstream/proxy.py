@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,6 @@ from gateway.upstream.client import Headers, Response
 from gateway.upstream.endpoint import REFUSAL_REST, Endpoint
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease
-from gateway.upstream.pool import NOBODY
 from gateway.upstream.pools import Pools
 from gateway.upstream.retry import (
     FREE,
@@ -55,8 +54,8 @@ class Call:
     target: bytes
     """Raw path and query; the connector knows its endpoint's prefix."""
     headers: Callable[[Endpoint], Headers]
-    body: Callable[[str], bytes]
-    """From the pool's name."""
+    body: Callable[[str], bytes | AsyncIterator[bytes]]
+    """From the pool's name. Called for each attempt; raises a GatewayError where it can't be given once more."""
     pools: Sequence[str]
     attempts: int
     """Requests that may be sent for this one, the first included."""
@@ -66,6 +65,8 @@ class Call:
     """Expected seconds of service, for fairness in the queue."""
     priority: int = 0
     key: str | None = None
+    exclude: frozenset[str] = frozenset()
+    """URLs of endpoints that can't serve the request."""
 
 
 @dataclass(slots=True)
@@ -122,8 +123,9 @@ class Attempts:
         Raises the last attempt's error, or NothingAvailable or TooManyRequests when there is no place to be had.
         """
         self._call, self._task = call, asyncio.current_task()
+        self._tried.update(call.exclude)
         order = tuple(call.pools)
-        lease = self._pools.admission.take(order) or await self._wait(order, urgent=False)
+        lease = self._pools.admission.take(order, self._tried) or await self._wait(order, urgent=False)
         if (pool := self._pools.find(lease.pool)) is not None:
             pool.budget.deposit(lease.since)
         while True:
@@ -200,7 +202,7 @@ class Attempts:
 
     async def _wait(self, order: tuple[str, ...], *, urgent: bool) -> Lease:
         call, began = self._call, self._pools.clock()
-        exclude = self._tried if urgent else NOBODY
+        exclude = self._tried if urgent else call.exclude
         try:
             return await self._pools.admission.wait(
                 order, call.work, call.priority, call.key, exclude=exclude, urgent=urgent

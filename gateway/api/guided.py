@@ -1,0 +1,73 @@
+"""The old `guided_*` fields, put under the name that vLLM still reads.
+
+vLLM 0.12 removed `guided_choice`, `guided_json`, `guided_regex` and `guided_grammar` and ignores them silently: status
+200 and an unconstrained answer. By the policy's `server.guided` such a request is
+
+  translate   sent with a `structured_outputs` that says the same, written in front of the client's own bytes; every
+              other byte stays, the old field included. The answer names it in `x-gateway-translated`.
+  refuse      answered with 400
+  pass        sent as it is
+
+and counted in each case. A request that already has the new form, or a `response_format`, is left alone: there the old
+field has no meaning. Every vLLM that serves Gemma 4 reads `structured_outputs`, so no version is asked for.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Literal, Protocol
+
+from gateway.errors import BadRequest
+from gateway.request.parse import Body, parse_body
+
+Mode = Literal["translate", "refuse", "pass"]
+
+KINDS = ("choice", "json", "regex", "grammar")
+_PREFIX = "guided_"
+_WHITESPACE = "guided_whitespace_pattern"
+
+
+class Counts(Protocol):
+    def __call__(self, action: str) -> None: ...
+
+
+def renewed(raw: bytes, body: Body, mode: Mode, count: Counts) -> tuple[bytes, Body, tuple[str, ...]]:
+    """The body to send, its view, and the fields that were translated. Raises BadRequest in the mode `refuse`."""
+    found = _old_field(body.data)
+    if found is None:
+        return raw, body, ()
+    count(mode)
+    if mode == "refuse":
+        instead = f"`structured_outputs: {{{found.removeprefix(_PREFIX)}: ...}}`"
+        raise BadRequest(f"`{found}` has no effect in current vLLM; send {instead}", param=found)
+    if mode == "pass":
+        return raw, body, ()
+    # The view of a large body is shortened, so the values come from the whole one.
+    data = json.loads(raw) if body.cuts else body.data
+    value = data[found]
+    if found == "guided_json" and isinstance(value, str):
+        value = _parsed(value)
+    outputs = {found.removeprefix(_PREFIX): value}
+    if data.get(_WHITESPACE):
+        outputs["whitespace_pattern"] = data[_WHITESPACE]
+    at = raw.index(b"{") + 1
+    raw = raw[:at] + b'"structured_outputs":' + json.dumps(outputs).encode() + b"," + raw[at:]
+    return raw, parse_body(raw), (found,)
+
+
+def _old_field(data: dict[str, object]) -> str | None:
+    """The field that constrains the answer, if no new one does."""
+    if data.get("structured_outputs"):
+        return None
+    form = data.get("response_format")
+    if isinstance(form, dict) and form.get("type") not in (None, "text"):
+        return None
+    return next((name for kind in KINDS if data.get(name := _PREFIX + kind)), None)
+
+
+def _parsed(text: str) -> object:
+    """A schema that was sent as text; what is no JSON is for the back end to refuse."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

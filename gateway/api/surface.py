@@ -1,0 +1,69 @@
+"""Which path is served by what. Routed paths are found in one dictionary and answered as plain ASGI; the frame
+(FastAPI) has the operators' routes and the list of models.
+
+`OPTIONS` says what a path takes and needs no key; `HEAD` is answered where `GET` is.
+"""
+
+from __future__ import annotations
+
+from gateway.api.core import Core
+from gateway.api.cors import allowed_origin, exposing, preflight
+from gateway.api.downstream import App, Receive, Scope, Send
+from gateway.api.passthrough import PATHS, PassThrough
+from gateway.api.responses import PREFIX, Homes, StoredResponse
+from gateway.api.routed import RoutedApi
+from gateway.types import Api
+
+ROUTED = {
+    "/v1/chat/completions": Api.CHAT,
+    "/v1/chat/completions/batch": Api.CHAT,
+    "/v1/completions": Api.COMPLETIONS,
+    "/v1/responses": Api.RESPONSES,
+    "/v1/messages": Api.MESSAGES,
+}
+
+
+class Surface:
+    """All HTTP paths of the gateway, as one ASGI application."""
+
+    def __init__(self, core: Core, frame: App) -> None:
+        self.core = core
+        self.frame = frame
+        homes = Homes()
+        self._routed: dict[str, App] = {path: RoutedApi(core, api, homes) for path, api in ROUTED.items()}
+        self._stored = StoredResponse(core, homes)
+        self._pass = PassThrough(core)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self.frame(scope, receive, send)
+        origins = self.core.active.policy.server.cors
+        if origins and (origin := allowed_origin(scope, origins)) is not None:
+            if (headers := preflight(scope, origin)) is not None:
+                return await _empty(send, headers)
+            send = exposing(send, origin)
+        path: str = scope["path"]
+        app = self._routed.get(path) or self._found(path)
+        if scope["method"] == "OPTIONS" and app is not self.frame:
+            takes = b"POST, OPTIONS" if path in self._routed else b"GET, POST, OPTIONS"
+            return await _empty(send, [(b"allow", takes)])
+        if scope["method"] == "HEAD" and app is self.frame:
+            # The server sends no body for HEAD, whatever comes.
+            scope = {**scope, "method": "GET"}
+        await app(scope, receive, send)
+
+    def _found(self, path: str) -> App:
+        if path.startswith("/v1/"):
+            if path.startswith(PREFIX):
+                return self._stored
+            return self.frame if is_model_list(path) else self._pass
+        return self._pass if path in PATHS else self.frame
+
+
+def is_model_list(path: str) -> bool:
+    return path == "/v1/models" or path.startswith("/v1/models/")
+
+
+async def _empty(send: Send, headers: list[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
