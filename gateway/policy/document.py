@@ -31,7 +31,7 @@ from gateway.policy.values import Count, Filled, Name, Seconds, Share, Signed, S
 from gateway.policy.when import ALWAYS, When
 from gateway.types import Need
 
-DEFAULT_OBJECTIVE: Literal["expected_time", "fleet", "static"] = "expected_time"
+DEFAULT_OBJECTIVE: Literal["expected_time", "fleet", "static"] = "fleet"
 
 
 def _unless_off(value: object) -> object:

@@ -1,6 +1,7 @@
 """How fast one pool serves one model: the profile's curves times what was learned, and the cost of one request there.
 
-A pool's endpoint has n others in flight, B of which decode (the rest wait for their first token); lambda prompts join
+A pool's endpoint has n others in flight (now for the first token, on average over the request's time for the others),
+B of which decode (the rest wait for their first token); lambda prompts join
 it per second, and their tokens take the share g of its time. A step takes s(B) by the profile, a step that prompts
 join F more, and each of their tokens its time. So a step lasts on average
 
@@ -63,7 +64,18 @@ def _rest(profile: Profile, task: Task, k: int) -> float:
 class Mix:
     """What runs in a pool on average, from its outcomes. All models there share it. Rates are per endpoint."""
 
-    __slots__ = ("_age", "_joins", "_prompts", "context", "decoding", "joins", "prompts", "residence")
+    __slots__ = (
+        "_age",
+        "_joins",
+        "_prompts",
+        "context",
+        "decoding",
+        "joins",
+        "others",
+        "prompts",
+        "residence",
+        "version",
+    )
 
     def __init__(self) -> None:
         self.context = 512.0
@@ -72,14 +84,21 @@ class Mix:
         """Share of a request's time that it decodes."""
         self.residence = 0.0
         """Mean seconds from sending to the last token; 0 until known."""
+        self.others = 0.0
+        """How many others a request finds."""
         self.joins = 0.0
         """Prompts per second."""
         self.prompts = 0.0
         """Share of the time that their tokens take."""
+        self.version = 0
+        """Counts the looks at the rates."""
         self._joins = self._prompts = self._age = 0.0
 
-    def add(self, *, prompt: float, endpoints: int, context: float, first: float, seconds: float) -> None:
-        """One request that ended: seconds of its prompt's tokens, of its first token, and in all."""
+    def add(
+        self, *, others: float, prompt: float, endpoints: int, context: float, first: float, seconds: float
+    ) -> None:
+        """One request that ended: how many it met, seconds of its prompt's tokens, of its first token, and in all."""
+        self.others += (0.03 if self.residence else 1.0) * (others - self.others)
         self._joins += 1.0 / endpoints
         self._prompts += prompt / endpoints
         share = min(1.0, 0.02 * (1.0 + seconds))
@@ -89,6 +108,14 @@ class Mix:
         waiting = (1.0 - self.decoding) * before
         waiting += (0.05 if before else 1.0) * (first - waiting)
         self.decoding = min(max(1.0 - waiting / self.residence, 0.05), 1.0) if self.residence > 0.0 else 1.0
+
+    def during(self, others: float, seconds: float) -> float:
+        """Mean number of others in the `seconds` from now on: from `others` it returns to the usual number as fast as
+        requests leave."""
+        if not self.residence:
+            return others
+        part = seconds / self.residence
+        return self.others + (others - self.others) * ((1.0 - _exp(-part)) / part if part > 1e-3 else 1.0)
 
     def tick(self, passed: float) -> None:
         """Lets `passed` seconds go by. Rates are means over the last `RATE_SECONDS`, or less where much goes on."""
@@ -100,14 +127,15 @@ class Mix:
         self.joins += share * (self._joins / passed - self.joins)
         self.prompts += share * (min(self._prompts / passed, MOST_STALLED) - self.prompts)
         self._joins = self._prompts = 0.0
+        self.version += 1
 
 
 class Curve:
     """One (pool, model). Seconds everywhere."""
 
     __slots__ = (
-        "_context", "_fixed", "_lengths", "_mtp_context", "_rate", "_rest", "_scale", "_steps", "k", "mix", "model",
-        "pool", "profile", "seen", "tasks", "tpot", "ttft",
+        "_context", "_fixed", "_lengths", "_mtp_context", "_paced", "_paces", "_rate", "_rest", "_scale", "_steps", "k",
+        "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft",
     )  # fmt: skip
 
     def __init__(self, pool: str, model: str, profile: Profile, k: int, mix: Mix) -> None:
@@ -121,7 +149,7 @@ class Curve:
         self.tasks: dict[Task, float] = {}
         """Recent output tokens by task, for an acceptance that is measured over all of them."""
         self.seen = -math.inf
-        """When its last request ended."""
+        """When its last request ended, as far as it taught anything."""
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
         self._rate = profile.prefill.tokens_per_second
@@ -130,6 +158,8 @@ class Curve:
         self._lengths = {task: profile.mean_acceptance_length(task, k) for task in Task}
         self._rest = {task: _rest(profile, task, k) for task in Task}
         self._scale = 1.0
+        self._paces: dict[float, tuple[float, float, float, float]] = {}
+        self._paced = -1
 
     def terms(
         self, tokens: float, task: Task, input_tokens: float, load: PoolLoad, cached: float = 0.0
@@ -137,25 +167,38 @@ class Curve:
         """The cost of one request at this load. Makes no I/O and changes nothing."""
         up = load.up or 1
         others = load.in_flight / up
-        step, slope, alone, left = self._pace(others)
+        mix = self.mix
+        step, _, alone, left = self._pace(others)
         bucket = bucket_of(others)
-        decode = self.steps(tokens - 1.0, task) * step * _exp(self.tpot.log(bucket, task)) if tokens > 1.0 else 0.0
-        fresh = max(input_tokens - cached, 1.0)
+        fresh = input_tokens - cached if input_tokens - cached > 1.0 else 1.0
         stall = self._fixed * alone + fresh / self._rate
         slower = _exp(self.ttft.log(bucket))
         first = slower * (1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
         saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
-        wait = load.waiting / up * (self.mix.residence or first + decode) / max(others, 1.0) if load.waiting else 0.0
-        imposed = 0.0
+        wait = load.waiting / up * (mix.residence or first) / max(others, 1.0) if load.waiting else 0.0
+        decode = imposed = elastic = 0.0
+        if tokens > 1.0:
+            steps = self.steps(tokens - 1.0, task)
+            usual = mix.during(others, first + steps * step)
+            step, slope, _, left = self._pace(usual)
+            decode = steps * step * _exp(self.tpot.log(bucket_of(usual), task))
+            elastic = min(usual * mix.decoding * slope / (step * left), MOST_ELASTIC)
+            imposed = decode * elastic / (1.0 - elastic)
         if others:
-            elastic = min(others * self.mix.decoding * slope / (step * left), MOST_ELASTIC)
-            imposed = (decode * elastic + others * stall / left) / (1.0 - elastic)
+            imposed += others * stall / left / (1.0 - elastic)
         return CostTerms(others, wait, first, decode, imposed, saved)
 
     def seconds(self, tokens: float, task: Task, input_tokens: float, running: float) -> float:
         """Own time beside `running` others, with nothing queued and nothing cached."""
         terms = self.terms(tokens, task, input_tokens, PoolLoad(up=1000, in_flight=round(1000 * running)))
         return terms.first + terms.decode
+
+    def first_seconds(self, fresh: float, others: float) -> float:
+        """To the first token beside `others`, for a prompt of `fresh` tokens that are not cached."""
+        step, _, alone, _ = self._pace(others)
+        stall = self._fixed * alone + fresh / self._rate
+        first = 1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall)
+        return first * _exp(self.ttft.log(bucket_of(others)))
 
     def decode_seconds(self, tokens: float, task: Task, others: float) -> float:
         """From the first token to the last, beside `others`."""
@@ -203,7 +246,20 @@ class Curve:
 
     def _pace(self, others: float) -> tuple[float, float, float, float]:
         """Beside `others`: the mean step T with its stalls, what one more sequence adds to a bare step, the chance
-        1 - p that no other prompt joins a step, and D."""
+        1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again; large batches are
+        told apart by halves and wholes only."""
+        mix = self.mix
+        if others > 4.0:
+            others = round(others) if others > 16.0 else round(2.0 * others) / 2.0
+        if self._paced != mix.version or len(self._paces) > MOST_RUNNING:
+            self._paces.clear()
+            self._paced = mix.version
+        elif (known := self._paces.get(others)) is not None:
+            return known
+        found = self._paces[others] = self._find_pace(others)
+        return found
+
+    def _find_pace(self, others: float) -> tuple[float, float, float, float]:
         mix = self.mix
         batch = others * mix.decoding + 1.0
         seen = self.profile.attention.seen(mix.context)

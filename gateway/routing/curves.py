@@ -22,6 +22,8 @@ MOST_CURVES = 1024
 TICK = 0.1
 FADE = 5.0
 """Seconds between looks at the rates, and between two fadings of what was learned."""
+GAP = 0.02
+"""Least seconds between two requests that teach one curve: fifty a second say as much as a thousand."""
 _SEPARATOR = "\x1f"
 _LIVELY = 0.05
 """Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""
@@ -94,35 +96,41 @@ class Curves:
         load = self._view.load(curve.pool) if self._view else None
         up = load.up or 1 if load else 1
         begun = cost.terms.running
-        running = (begun + load.in_flight / up) / 2 if load else begun
         tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
         total = outcome.ended - outcome.sent_upstream
-        decode = curve.decode_seconds(tokens, task, running)
-        bucket, first = bucket_of(running), curve.seconds(1.0, Task.UNKNOWN, fresh, begun)
+        first = curve.first_seconds(fresh, begun)
         until_first = (outcome.first_byte or outcome.ended) - outcome.sent_upstream
-        after = total - until_first
+        streamed = stream and outcome.first_byte is not None
+        curve.mix.add(
+            others=begun,
+            prompt=fresh / curve.profile.prefill.tokens_per_second,
+            endpoints=up,
+            context=usage.prompt_tokens + tokens / 2,
+            first=min(until_first if streamed else first, total),
+            seconds=max(total, 0.0),
+        )
+        curve.tasks[task] = curve.tasks.get(task, 0.0) + tokens
+        now = self._clock()
+        if now - curve.seen < GAP:
+            return
+        curve.seen = now
+        running = (begun + load.in_flight / up) / 2 if load else begun
+        decode = curve.decode_seconds(tokens, task, running)
+        keys, firsts = (bucket_of(running), task), (bucket_of(begun),)
         waits = cost.terms.wait > first
-        if stream and outcome.first_byte is not None and (tokens == 1 or after > min(0.2 * decode, _LIVELY)):
+        after = total - until_first
+        if streamed and (tokens == 1 or after > min(0.2 * decode, _LIVELY)):
             if not waits:
-                curve.ttft.learn(until_first / first, (bucket_of(begun),), 1.0)
+                curve.ttft.learn(until_first / first, firsts, 1.0)
             if tokens > 1:
-                curve.tpot.learn(after / decode, (bucket, task), _weight(tokens))
+                curve.tpot.learn(after / decode, keys, _weight(tokens))
         else:
             expected = cost.terms.wait + first + decode
             share = decode / expected
             if share > 0.1:
-                curve.tpot.learn(total / expected, (bucket, task), share * _weight(tokens))
+                curve.tpot.learn(total / expected, keys, share * _weight(tokens))
             if share < 0.9 and not waits:
-                curve.ttft.learn(total / expected, (bucket_of(begun),), 1.0 - share)
-        curve.seen = self._ticked
-        curve.tasks[task] = 0.98 * curve.tasks.get(task, 0.0) + tokens
-        curve.mix.add(
-            prompt=fresh / curve.profile.prefill.tokens_per_second,
-            endpoints=up,
-            context=usage.prompt_tokens + tokens / 2,
-            first=min(until_first if stream else first, total),
-            seconds=max(total, 0.0),
-        )
+                curve.ttft.learn(total / expected, firsts, 1.0 - share)
 
     def _tick(self, now: float) -> None:
         for mix in self._mixes.values():
@@ -133,6 +141,7 @@ class Curves:
             for curve in self._curves.values():
                 curve.tpot.fade(factor)
                 curve.ttft.fade(factor)
+                curve.tasks = {task: 0.8 * tokens for task, tokens in curve.tasks.items() if tokens > 1.0}
             self._faded = now
 
     def snapshot(self) -> bytes:

@@ -1,9 +1,10 @@
 """A small share of requests goes to a pool that is not the best one, so that its speed stays known.
 
-It is paid from an allowance: every decision adds `share` of its expected seconds, an exploration takes the seconds by
-which it is worse. So exploration costs at most that share of all requests' time, whatever the pools are like. Pools
-that are well known and were used lately are not explored, nor are requests that somebody waits for: the router asks
-only for keys without priority and outside rules, hints and conversations.
+It is paid from an allowance: every decision adds a `PRICE` part of `share` of its expected seconds, an exploration
+takes the seconds by which it is worse. So exploration costs at most that much of all requests' time, whatever the
+pools are like, and expensive pools are tried with cheap requests. Only a pool is explored that might turn out to be the
+best, being little known, or that nobody has heard of for a while. Requests that somebody waits for are never used: the
+router asks only for keys without priority and outside rules, hints and conversations.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Protocol, TypeVar
 
+PRICE = 0.25
+"""Seconds that may be lost per explored second."""
 KNOWN = 0.03
-"""Relative standard error below which a curve counts as known ..."""
-FRESH = 10.0
-"""... if a request ended there within so many seconds."""
+"""Relative standard error below which a curve counts as known."""
+SILENT = 30.0
+"""Seconds without a finished request after which a pool may have become another one."""
 MOST_ALLOWANCE = 60.0
 """Seconds that a long time without exploration may save up."""
 
@@ -52,10 +55,10 @@ class Explorer:
             return None
         self.asked += 1
         best = ranked[0].total
-        self.allowance = min(self.allowance + share * best, MOST_ALLOWANCE)
+        self.allowance = min(self.allowance + PRICE * share * best, MOST_ALLOWANCE)
         if self._rng.random() >= share:
             return None
-        open_ones = [o for o in ranked[1:] if o.uncertainty > KNOWN or now - o.seen > FRESH]
+        open_ones = [o for o in ranked[1:] if now - o.seen > SILENT or _might_win(o, best)]
         if not open_ones:
             return None
         chosen = max(open_ones, key=lambda o: (o.uncertainty, -o.total))
@@ -65,3 +68,9 @@ class Explorer:
         self.allowance -= max(extra, 0.0)
         self.explored += 1
         return chosen
+
+
+def _might_win(option: Option, best: float) -> bool:
+    """Whether two standard errors could make it the best."""
+    doubt = option.uncertainty
+    return doubt > KNOWN and option.total * (1.0 - 2.0 * doubt) < best

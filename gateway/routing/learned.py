@@ -26,7 +26,7 @@ COLD = 0.12
 FIRST_SPREAD = 0.3
 LEAST_SPREAD = 0.04
 SLACK = 1.0
-ALARM = 8.0
+ALARM = 20.0
 """The CUSUM ignores errors below `SLACK` standard deviations and alarms when the rest sum up to `ALARM`."""
 _CLIP = 3.0
 _BASE_PRIOR = 2.0

@@ -14,15 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from gateway.errors import Forbidden, NothingAvailable
 from gateway.policy.schema import AccessKey, Facts, Model, Policy, Pool, Rule, Target
 from gateway.routing.cost import pool_curve
+from gateway.routing.crossovers import describe
 from gateway.routing.curve import Curve
 from gateway.routing.gates import capability_gate, state_gate
 from gateway.routing.rank import Candidate, rank, total
 from gateway.routing.state import RoutingState, cold_state
-from gateway.routing.sticky import STAY, Place, goes_on, thread_of
+from gateway.routing.sticky import STAY, Place, goes_on, thread_of, turns_to_come
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, Reason
 
 NO_HEADERS: Mapping[str, str] = {}
@@ -127,6 +129,15 @@ class Router:
             thread=thread,
         )
 
+    def describe(self, view: LoadView) -> dict[str, dict[str, Any]]:
+        """Speed curves and crossovers by model, at the load of now; see `crossovers.describe`."""
+        found = {}
+        for name, pools in self._pools.items():
+            loads = [view.load(pool.name) for pool, _ in pools]
+            busy = [load.in_flight / load.up for load in loads if load.up]
+            found[name] = describe([curve for _, curve in pools], sum(busy) / len(busy) if busy else 0.0)
+        return found
+
     def _candidates(
         self,
         model: Model,
@@ -145,6 +156,11 @@ class Router:
             terms = curve.terms(tokens, task, prompt, load, cached)
             own = terms.wait + terms.first + terms.decode
             cost = own + terms.imposed if fleet else own
+            if place is not None and place.pool != pool.name:
+                # A move computes the prefix anew, once, and later turns find it there.
+                there = curve.terms(tokens, task, prompt, load, min(place.tokens, prompt - 1))
+                settled = there.wait + there.first + there.decode + (there.imposed if fleet else 0.0)
+                cost = settled + (cost - settled) / (1.0 + turns_to_come(features))
             found.append(Candidate(pool, curve, terms, own, cost, cannot is None, cannot or state_gate(load)))
         return found
 

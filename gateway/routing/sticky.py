@@ -1,8 +1,9 @@
 """Where a conversation went last, because its prefix is cached there: a bounded table with an idle time to live.
 
 A conversation is known by the client's `x-gateway-session`, else by the body (`Features.thread_key`). What staying
-saves is the prefill of the tokens that are cached, so it is counted as time; and a move costs more than that (the
-next turns lose their cache too), so another pool must be faster by `STAY` before a conversation leaves.
+saves is the prefill of the tokens that are cached, so it is counted as time. A move pays that once and for all turns to
+come, of which a conversation has about as many as it has had; another pool must be faster by `STAY` all the same, so
+that a conversation does not wander.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gateway.types import Features, Hints, Outcome, Result
 STAY = 0.25
 """A conversation moves to another pool only where that saves more than this share of the time."""
 MOST_THREADS = 50_000
+MOST_TURNS = 6.0
 
 
 class Place(NamedTuple):
@@ -71,3 +73,8 @@ def thread_of(features: Features, hints: Hints) -> int:
 def goes_on(features: Features, hints: Hints) -> bool:
     """Whether the request can be a later turn. Many users' first turns are alike, and share no more than a template."""
     return bool(hints.session) or features.turns > 2 or features.after_tool or features.last_answer is not None
+
+
+def turns_to_come(features: Features) -> float:
+    """Expected further turns of a conversation: as many as there were, within bounds."""
+    return min(max(features.turns / 2.0, 1.0), MOST_TURNS)

@@ -166,7 +166,9 @@ class Routed:
         return self.router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
 
     def observe(self, outcome: Outcome) -> None:
-        self.state.observe(outcome)
+        # Regret changes no decision, so it is left out here.
+        self.state.curves.observe(outcome)
+        self.state.sticky.observe(outcome, outcome.ended)
 
     def accept(self, pool: str, length: float) -> None:
         self.state.curves.accept(pool, length)

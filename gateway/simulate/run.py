@@ -63,9 +63,15 @@ def rate_of(cell: Cell) -> float:
 
 
 def run(
-    cell: Cell, spec: ArmSpec, rate: float, *, watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None
+    cell: Cell,
+    spec: ArmSpec,
+    rate: float,
+    *,
+    warm: float = WARM,
+    watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None,
 ) -> Figures:
-    """Plays the cell under one arm. `watch` is called with all its parts before it starts."""
+    """Plays the cell under one arm; the first `warm` share of the requests is not counted. `watch` is called with all
+    its parts before it starts."""
     profile, machine = get_profile(cell.profile, cell.model), MACHINES[cell.profile]
     engines_of = _fleet(cell, spec)
     policy = make_policy(f"{cell.profile}/{cell.model}", machine.k, engines_of, machine.seats, spec)
@@ -81,7 +87,7 @@ def run(
         watch(world, arm, engines)
     jobs = cell.workload.at_rate(rate)
     world.run(jobs, arm)
-    return figures(jobs, world.taken)
+    return figures(jobs, world.taken, warm)
 
 
 def make_engine(
@@ -100,9 +106,9 @@ def make_engine(
     return SimEngine(name, speeds, seats=machine.seats, kv_tokens=machine.kv_tokens)
 
 
-def figures(jobs: Sequence[Job], taken: dict[str, int]) -> Figures:
+def figures(jobs: Sequence[Job], taken: dict[str, int], warm: float = WARM) -> Figures:
     """Means and percentiles over the requests after the start."""
-    counted = jobs[round(len(jobs) * WARM) :]
+    counted = jobs[round(len(jobs) * warm) :]
     kinds: dict[str, list[float]] = {}
     for job in counted:
         kinds.setdefault(job.prompt.kind, []).append(job.ended - job.at)

@@ -59,28 +59,32 @@ def mix(name: str, number: int, make_estimator: MakeEstimator, seed: int = 1) ->
     return Workload(name=name, jobs=tuple(jobs), mixed=spec.mixed)
 
 
-def agent(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
-    """Coding agents: conversations of up to 24 turns that each add a tool's result, from 1,000 to 20,000 tokens."""
+def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: int = 40) -> Workload:
+    """Coding agents: conversations of up to 24 turns that each add a tool's result, from 1,000 to 20,000 tokens.
+
+    `at_once` conversations go on at one time, so a conversation's turns follow each other after that many mean gaps.
+    """
     rng, estimator = Random(f"agent {seed}"), make_estimator()
     prompts = make_prompts("agent", PROMPTS, estimator, rng)
     jobs: list[Job] = []
     thread = 0
-    # As many conversations at one time as make the next turn follow some gaps after the one before.
-    open_ones: list[tuple[int, int, int]] = []
+    open_ones: list[tuple[int, int, int, int]] = []
     at = 0.0
     while len(jobs) < number:
         at += rng.expovariate(1.0)
-        if len(open_ones) < 40:
+        if len(open_ones) < at_once:
             thread += 1
-            open_ones.append((thread, rng.randrange(900, 1500), rng.randrange(4, 24)))
+            open_ones.append((thread, rng.randrange(900, 1500), rng.randrange(4, 24), 0))
         which = rng.randrange(len(open_ones))
-        key, context, turns = open_ones[which]
+        key, context, turns, had = open_ones[which]
         prompt, median, spread = rng.choice(prompts)
         tokens = answer_tokens(median, spread, rng)
-        features = replace(prompt.features, input_tokens=context, turns=3, thread_key=key, after_tool=turns % 2 == 0)
+        features = replace(
+            prompt.features, input_tokens=context, turns=2 + 2 * had, thread_key=key, after_tool=had > 0
+        )  # fmt: skip
         jobs.append(_job(at, replace(prompt, features=features), tokens, rng, key))
         context += tokens + rng.randrange(100, 1500)
-        open_ones[which] = (key, context, turns - 1)
+        open_ones[which] = (key, context, turns - 1, had + 1)
         if turns <= 1 or context > 20_000:
             open_ones.pop(which)
     return Workload(name="agent", jobs=tuple(jobs), mixed=True)

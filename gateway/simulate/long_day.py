@@ -1,0 +1,91 @@
+"""A whole day at a high rate: hours are played side by side by several processes, each warmed by minutes before it.
+
+An hour's requests share a bounded set of prompts, which the estimator has seen beforehand, so the cost of a request is
+that of its decision, its learning and its engine events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from random import Random
+from typing import Any
+
+from gateway.estimate.estimator import Estimator
+from gateway.profiles import get_profile
+from gateway.simulate.arms import ARMS
+from gateway.simulate.hardware import MACHINES, capacity
+from gateway.simulate.job import Job, Prompt, Workload
+from gateway.simulate.prompts import answer_tokens, chooser, make_prompts
+from gateway.simulate.run import Cell, Figures, run
+from gateway.simulate.workload import MIXES, PROMPTS, day_rate
+
+PARTS = 48
+PROFILE, MODEL, MIX = "g4-slice", "e4b", "varied"
+WARM_SECONDS = 60.0
+PEAK = 0.8
+"""Share of the engines' capacity that the day's mean rate takes; the burst goes beyond it."""
+
+
+def play_day(
+    rate: float, hours: float, workers: int, seed: int, progress: Callable[[int, int], None]
+) -> dict[str, Any]:  # fmt: skip
+    """Plays the day under the default objective: figures per part of the day, and of all."""
+    parts = []
+    for done, found in enumerate(_parts(rate, hours, workers, seed), 1):
+        parts.append(found)
+        progress(done, PARTS)
+    parts.sort(key=lambda part: part["hour"])
+    requests = sum(part["requests"] for part in parts)
+    mean = sum(part["mean_s"] * part["requests"] for part in parts) / max(requests, 1)
+    about = {"profile": PROFILE, "model": MODEL, "traffic": MIX, "rate": rate, "hours": hours}
+    return {"simulated": True, **about, "requests": requests, "mean_s": round(mean, 4), "parts": parts}
+
+
+def _parts(rate: float, hours: float, workers: int, seed: int) -> Iterator[dict[str, Any]]:
+    tasks = [(rate, hours, part, seed) for part in range(PARTS)]
+    if workers <= 1:
+        yield from (play_part(*task) for task in tasks)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        for future in as_completed([pool.submit(play_part, *task) for task in tasks]):
+            yield future.result()
+
+
+def play_part(rate: float, hours: float, part: int, seed: int) -> dict[str, Any]:
+    """One part of the day, after a minute that is not counted."""
+    rng = Random(f"{seed} {part}")
+    estimator = Estimator()
+    shares = MIXES[MIX].shares
+    prompts = {kind: make_prompts(kind, PROMPTS, estimator, rng) for kind in shares}
+    seconds = hours * 3600 / PARTS
+    jobs = _jobs(prompts, rate, part / PARTS, seconds, hours * 3600, rng)
+    engines = engines_for(rate, jobs)
+    cell = Cell(workload=Workload(name="day", jobs=tuple(jobs), mixed=True), profile=PROFILE, model=MODEL, load=PEAK,
+                plain=engines - engines // 2, mtp=engines // 2, seed=seed)  # fmt: skip
+    spec = next(arm for arm in ARMS if arm.name == "fleet")
+    warm = min(WARM_SECONDS * rate / max(len(jobs), 1), 0.2)
+    found: Figures = run(cell, spec, 1.0, warm=warm)
+    counted = len(jobs) - round(len(jobs) * warm)
+    figures = {"mean_s": round(found.mean, 4), "p99_s": round(found.p99, 4), "taken": found.taken}
+    return {"hour": round(part * hours / PARTS, 3), "engines": engines, "requests": counted} | figures
+
+
+def engines_for(rate: float, jobs: list[Job]) -> int:
+    """As many engines, half of each kind, as serve the mean rate at `PEAK` of their capacity."""
+    profile, machine = get_profile(PROFILE, MODEL), MACHINES[PROFILE]
+    sample = jobs[:2000]
+    pair = capacity(profile, 0, machine, sample) + capacity(profile, machine.k, machine, sample)
+    return 2 * max(1, round(rate / PEAK / pair))
+
+
+def _jobs(
+    prompts: dict[str, list[tuple[Prompt, float, float]]], rate: float, begin: float, seconds: float, whole: float,
+    rng: Random,
+) -> list[Job]:  # fmt: skip
+    draw, at, jobs = chooser(MIXES[MIX].shares), 0.0, []
+    while at < seconds:
+        prompt, median, spread = rng.choice(prompts[draw(rng)])
+        jobs.append(Job(at, prompt, answer_tokens(median, spread, rng), rng.gauss(0.0, 1.0), rng.random()))
+        at += rng.expovariate(rate * day_rate(begin + at / whole))
+    return jobs

@@ -1,0 +1,173 @@
+"""Pools that were measured on a real GPU, played again; and how many slices of each kind a traffic wants.
+
+The measurements are from one NVIDIA H200 (vLLM 0.26.0, E4B and 26B-A4B with dummy weights and synthetic acceptance):
+Poisson arrivals for 8 s, prompts of 256 tokens, half of the requests 8 tokens long and half 512. What can be compared
+is the order of the arrangements and the size of effects; single times were over some tens of requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+from gateway.profiles import Acceptance, Profile, get_profile
+from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
+from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.job import Job, Prompt, Workload
+from gateway.simulate.prompts import MODEL
+from gateway.simulate.run import Cell, Figures, figures, rate_of, run
+from gateway.simulate.world import Clock, World
+from gateway.types import NO_HINTS, Api, Estimate, Features, Task
+
+SHORT, LONG, PROMPT = 8, 512, 256
+SECONDS = 8.0
+SEEDS = 6
+"""Played as long as was measured, for the loaded ones are not steady; several times, for steadier means."""
+SEATS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Arrangement:
+    """Two GPUs (or one, shared in time slices) and what was measured there: mean milliseconds of short and long."""
+
+    name: str
+    model: str
+    rate: float
+    """Requests per second and GPU."""
+    k: int
+    task: Task
+    layout: str
+    """`plain`: both plain, each takes both classes. `mtp`: both draft. `split`: one plain for short, one MTP for long.
+    `shared`: the two of `split` on one GPU, with one GPU's requests."""
+    short_ms: float
+    long_ms: float
+
+
+PROSE, CODE = Task.CHAT, Task.CODE
+MEASURED: tuple[Arrangement, ...] = (
+    Arrangement("both plain", "e4b", 12, 2, PROSE, "plain", 82, 3104),
+    Arrangement("both MTP, k=2 prose", "e4b", 12, 2, PROSE, "mtp", 112, 3234),
+    Arrangement("split, k=2 prose", "e4b", 12, 2, PROSE, "split", 63, 4031),
+    Arrangement("two engines on one GPU", "e4b", 12, 2, PROSE, "shared", 114, 4407),
+    Arrangement("both plain", "e4b", 36, 2, PROSE, "plain", 184, 5589),
+    Arrangement("both MTP, k=2 prose", "e4b", 36, 2, PROSE, "mtp", 195, 5423),
+    Arrangement("both MTP, k=4 code", "e4b", 36, 4, CODE, "mtp", 139, 2919),
+    Arrangement("split, k=2 prose", "e4b", 36, 2, PROSE, "split", 141, 7756),
+    Arrangement("split, k=4 code", "e4b", 36, 4, CODE, "split", 141, 3956),
+    Arrangement("two engines on one GPU", "e4b", 36, 2, PROSE, "shared", 138, 5813),
+    Arrangement("both plain", "26b-a4b", 10, 2, PROSE, "plain", 176, 7640),
+    Arrangement("both MTP, k=2 prose", "26b-a4b", 10, 2, PROSE, "mtp", 153, 5576),
+    Arrangement("both MTP, k=4 code", "26b-a4b", 10, 4, CODE, "mtp", 129, 3452),
+    Arrangement("split, k=2 prose", "26b-a4b", 10, 2, PROSE, "split", 81, 6349),
+    Arrangement("split, k=4 code", "26b-a4b", 10, 4, CODE, "split", 81, 3827),
+)
+_ACCEPTANCE = {PROSE: Acceptance.of((0.47, 0.24, 0.12, 0.06)), CODE: Acceptance.of((0.75, 0.55, 0.40, 0.30))}
+
+
+class ByLength:
+    """Short to the plain pool, long to the drafting one, as the split was measured."""
+
+    def decide(self, job: Job, view: object) -> tuple[str, ...]:
+        return (PLAIN,) if job.tokens == SHORT else (MTP,)
+
+    def observe(self, outcome: object) -> None:
+        """Nothing to learn."""
+
+    def accept(self, pool: str, length: float) -> None:
+        """Nothing to learn."""
+
+
+def replay(seed: int = 1) -> list[dict[str, Any]]:
+    """Every arrangement played: rows with measured and simulated mean milliseconds."""
+    rows = []
+    for row in MEASURED:
+        found = [play(row, seed + again) for again in range(SEEDS)]
+        short, long = (1000 * sum(f.by_kind[kind][0] for f in found) / SEEDS for kind in ("short", "long"))
+        about = {"model": row.model, "rate": row.rate, "arrangement": row.name}
+        measured = {"short_measured_ms": row.short_ms, "long_measured_ms": row.long_ms}
+        rows.append(about | measured | {"short_ms": round(short, 1), "long_ms": round(long, 1)})
+    return rows
+
+
+def play(row: Arrangement, seed: int = 1) -> Figures:
+    """One arrangement."""
+    base = get_profile("h200", row.model)
+    profile = replace(base, by_task={**base.by_task, **_ACCEPTANCE})
+    gpus = 1 if row.layout == "shared" else 2
+    jobs = _halves(row.rate * gpus, row.task, seed)
+    clock, rng = Clock(), Random(seed)
+    kinds = {"plain": (PLAIN, PLAIN), "mtp": (MTP, MTP)}.get(row.layout, (PLAIN, MTP))
+    count = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    spec = ArmSpec("all", decider="fixed", pools=tuple(count))
+    policy = make_policy(f"h200/{row.model}", row.k, count, SEATS, spec)
+    engines = {
+        f"http://{kind}-{at}": _engine(profile, row.k if kind == MTP else 0)
+        for kind, number in count.items()
+        for at in range(number)
+    }
+    if row.layout == "shared":
+        first, second = engines.values()
+        first.neighbours, second.neighbours = (second,), (first,)
+    world = World(policy, engines, clock, rng)
+    split = row.layout in ("split", "shared")
+    world.run(jobs, ByLength() if split else make_arm(spec, policy, clock, world.pools, rng))
+    return figures(jobs, world.taken)
+
+
+def same_order(rows: Sequence[dict[str, Any]], least: float = 0.1) -> list[dict[str, Any]]:
+    """Pairs of arrangements of one model and rate that measured at least `least` apart, and whether the simulation
+    puts them in the same order."""
+    pairs = []
+    for at, first in enumerate(rows):
+        for second in rows[at + 1 :]:
+            if (first["model"], first["rate"]) != (second["model"], second["rate"]):
+                continue
+            for kind in ("short", "long"):
+                ratio = first[f"{kind}_measured_ms"] / second[f"{kind}_measured_ms"]
+                if abs(ratio - 1.0) >= least:
+                    simulated = first[f"{kind}_ms"] / second[f"{kind}_ms"]
+                    names = {"first": first["arrangement"], "second": second["arrangement"]}
+                    about = {"model": first["model"], "rate": first["rate"], "kind": kind} | names
+                    figures = {"measured_ratio": round(ratio, 3), "simulated_ratio": round(simulated, 3)}
+                    pairs.append(about | figures | {"same": (ratio > 1.0) == (simulated > 1.0)})
+    return pairs
+
+
+def best_split(
+    workload: Workload, profile: str, model: str, slices: int, load: float, spec: ArmSpec
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Every way to share `slices` among plain and MTP engines, at the load of the equal one; best mean first."""
+    rate = rate_of(Cell(workload=workload, profile=profile, model=model, load=load, plain=slices - slices // 2,
+                        mtp=slices // 2))  # fmt: skip
+    rows = []
+    for plain in range(slices + 1):
+        cell = Cell(workload=workload, profile=profile, model=model, load=load, plain=plain, mtp=slices - plain)
+        one = PLAIN if plain == slices else MTP if not plain else None
+        arm = spec if one is None else ArmSpec(spec.name, decider="fixed", pools=(one,))
+        found = run(cell, arm, rate)
+        row = {"plain": plain, "mtp": slices - plain, "mean_s": round(found.mean, 4), "p99_s": round(found.p99, 4)}
+        by_kind = {kind: round(mean, 4) for kind, (mean, _) in found.by_kind.items()}
+        rows.append(row | {"mean_by_kind_s": by_kind})
+    return sorted(rows, key=lambda row: row["mean_s"])
+
+
+def _engine(profile: Profile, k: int) -> SimEngine:
+    return SimEngine(f"k={k}", Speeds(profile, k, SEATS), seats=SEATS, kv_tokens=600_000)
+
+
+def _halves(rate: float, task: Task, seed: int) -> list[Job]:
+    """Half short, half long, Poisson."""
+    rng, at, jobs = Random(seed), 0.0, []
+    features = Features(api=Api.CHAT, model=MODEL, stream=True, input_tokens=PROMPT)
+    prompts = {}
+    for tokens, kind in ((SHORT, "short"), (LONG, "long")):
+        n = float(tokens)
+        estimate = Estimate(task=task, output_tokens=n, p50=n, p90=n, confidence=1.0, source="known")
+        prompts[tokens] = Prompt(features, estimate, task, kind, NO_HINTS)
+    while at < SECONDS:
+        tokens = SHORT if rng.random() < 0.5 else LONG
+        jobs.append(Job(at, prompts[tokens], tokens, rng.gauss(0.0, 1.0), rng.random()))
+        at += rng.expovariate(rate)
+    return jobs
