@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from math import exp2
+from typing import NamedTuple
 
 from gateway.estimate.calibration import Calibration
 from gateway.estimate.hashing import LEVELS, keys_of, name_key
 from gateway.estimate.model import TASKS, Guess, Prior, load_prior
-from gateway.estimate.rules import best_task, estimate_rules
-from gateway.estimate.signals import log2p, signals
+from gateway.estimate.numbers import log2p
+from gateway.estimate.rules import Ruled, best_task, estimate_rules, read_rules
+from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
 from gateway.types import Estimate, Features, Outcome, Result, Task
 
@@ -51,8 +54,7 @@ class Statistics:
     calibration: dict[str, tuple[int, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Pending:
+class _Pending(NamedTuple):
     """What a request's outcome is compared with; `features` is held so that its identity stays taken."""
 
     features: Features
@@ -81,8 +83,8 @@ class Estimator:
 
     def estimate(self, features: Features) -> Estimate:
         """The estimate for one choice of the answer. No I/O; never raises."""
-        ruled = estimate_rules(features)
-        guess = self._prior.guess(signals(features))
+        ruled = read_rules(features)
+        guess = self._prior.guess(signals(features, ruled))
         location, spread = guess.location, guess.spread
         if features.thinking:
             location, spread = _with_thinking(features, location, spread)
@@ -90,7 +92,7 @@ class Estimator:
         task = _task(features, guess, chain)
         self._remember(features, chain, task)
         if ruled.source in _BOUND_SOURCES:
-            return ruled
+            return estimate_rules(features)
         return self._cut(features, chain, task, _source(ruled, guess, chain))
 
     def observe(self, outcome: Outcome) -> None:
@@ -148,7 +150,11 @@ class Estimator:
         top = float(cap) if cap is not None else float(CEILING)
         low = float(min(features.floor, top))
         m, s = chain.location, chain.spread
-        mean = sum(min(top, 2.0 ** min(20.0, m + s * z) - 1.0) for z in _NODES) / len(_NODES)
+        limit = log2p(top)
+        if m + s * _NODES[-1] <= min(limit, 20.0):
+            mean = sum([exp2(m + s * z) for z in _NODES]) / len(_NODES) - 1.0
+        else:
+            mean = sum([min(top, exp2(min(20.0, m + s * z)) - 1.0) for z in _NODES]) / len(_NODES)
         high = 2.0 ** min(20.0, m + s * self._calibration.margin(task)) - 1.0
         return Estimate(
             task=task,
@@ -234,7 +240,7 @@ def _task(features: Features, guess: Guess, chain: Chain) -> Task:
     return best
 
 
-def _source(ruled: Estimate, guess: Guess, chain: Chain) -> str:
+def _source(ruled: Ruled, guess: Guess, chain: Chain) -> str:
     if chain.support >= _HISTORY:
         return "history"
     if ruled.source in ("few_shot", "wish", "schema"):

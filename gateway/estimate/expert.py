@@ -8,7 +8,7 @@ learned, and where training data say nothing the guess stands as it is.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.estimate.lexicon import BIT, PHRASE_BIT
 from gateway.types import Features
@@ -31,9 +31,8 @@ _LOOK_UP = BIT["who"] | BIT["answer"] | BIT["extract"] | BIT["what"]
 _BINARY = PHRASE_BIT["yes or no"] | PHRASE_BIT["one word"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class View:
-    """The lexicon's bits per window of text, and the shape of the ask."""
+class View(NamedTuple):
+    """The lexicon's bits per window of text, and the shape of the ask. A tuple, because every estimate makes one."""
 
     system: int
     first: int

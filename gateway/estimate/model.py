@@ -4,10 +4,9 @@
     spread   exp(bias + sum of weights of the set bits) (same scale, mean absolute error in sources not trained on)
     tasks    softmax(bias + sum of weights of the set bits)
 
-Every tree asks the same question in all nodes of a level, so that a tree is a table indexed by a few bits. All trees
-are indexed at once: `bytes.translate` gathers the bits that the trees ask for, level by level; the bytes of a level are
-one big integer, and the levels are added, each shifted by its place. Likewise the weights of a bit for all tasks are
-the lanes of one integer. Pure Python, about 30 microseconds.
+Every tree asks the same question in all nodes of a level, so that a tree is a table indexed by a few bits. What a set
+signal adds to all trees' indexes, to all tasks' logits and to the spread are the lanes of one long integer, its row;
+the sum of the rows of the set signals is therefore all that is wanted. Pure Python, about 20 microseconds.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ import json
 import math
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 from itertools import compress
 from operator import getitem
-from typing import Any
+from typing import Any, NamedTuple
 
 from gateway.estimate.expert import SETTLED
 from gateway.estimate.signals import SIZE, Signals
@@ -35,20 +33,21 @@ IGNORANT_SPREAD = 2.2
 """Mean absolute error, log2, of a guess made with no signal: about a factor of five either way."""
 _LEAST_MARGIN = 1.0
 """Where training saw a task's answers only as short labels, its margin says nothing about a chat model's."""
-_HALF = 255
 _LANE = 4
-_LANE_ZERO = 1 << 12
-_LANES = struct.Struct(f"<{len(TASKS)}I")
-_LEAF_SCALE = 1000.0
+_TASK_ZERO = 1 << 12
+_SPREAD_ZERO = 1 << 21
+"""Added to each weight in a lane, so that none is negative."""
 _TASK_SCALE = 200.0
+_SPREAD_SCALE = 10_000.0
+_LANES = struct.Struct(f"<{1 + len(TASKS)}I")
+_LEAF_SCALE = 1000.0
 
 
 class ModelError(ValueError):
     """The model file cannot be used with this code; retrain it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(NamedTuple):
     """What the prior says. Lengths are log2(1 + tokens)."""
 
     location: float
@@ -67,17 +66,17 @@ class Prior:
         if data.get("size") != SIZE:
             raise ModelError(f"The model was trained on {data.get('size')} signals; this version has {SIZE}.")
         trees: Sequence[Mapping[str, Sequence[int]]] = data["trees"]
-        self._trees = len(trees)
-        asked = [tree["bits"][level] for level in range(len(trees[0]["bits"])) for tree in trees]
-        # A table of `translate` has 256 places; the last one of each half stays 0 for the bits of the other half.
-        self._first = bytes(bit if bit < _HALF else _HALF for bit in asked)
-        self._second = bytes(bit - _HALF if bit >= _HALF else _HALF for bit in asked)
         self._tables = [[leaf / _LEAF_SCALE for leaf in tree["leaves"]] for tree in trees]
         self._base = float(data["base"])
         self._spread_bias = float(data["spread"]["bias"])
-        self._spread = [float(w) for w in data["spread"]["weights"]]
         self._task_bias = [float(b) for b in data["tasks"]["bias"]]
-        self._lanes = [_pack(row) for row in data["tasks"]["weights"]]
+        spread = [round(weight * _SPREAD_SCALE) for weight in data["spread"]["weights"]]
+        self._rows = [_lanes(own, row) for own, row in zip(spread, data["tasks"]["weights"], strict=True)]
+        # The trees' indexes are the bytes behind the lanes: a set signal adds its level's bit where a tree asks for it.
+        for at, tree in enumerate(trees, _LANES.size):
+            for level, signal in enumerate(tree["bits"]):
+                self._rows[signal] += 1 << 8 * at + level
+        self._size = _LANES.size + len(trees)
         self.margins: dict[Task, float] = {
             Task(name): max(_LEAST_MARGIN, float(m)) for name, m in data["margins"].items()
         }
@@ -85,41 +84,35 @@ class Prior:
 
     def guess(self, signals: Signals) -> Guess:
         bits = signals.bits
-        first = bits[:_HALF] + b"\0"
-        second = bits[_HALF:].ljust(256, b"\0")
-        gathered = int.from_bytes(self._first.translate(first), "little")
-        gathered |= int.from_bytes(self._second.translate(second), "little")
-        answers = gathered.to_bytes(len(self._first), "little")
-        trees = self._trees
-        index = 0
-        for level, at in enumerate(range(0, len(answers), trees)):
-            index += int.from_bytes(answers[at : at + trees], "little") << level
-        leaves = map(getitem, self._tables, index.to_bytes(trees, "little"))
-        correction = self._base + sum(leaves)
+        found = sum(compress(self._rows, bits)).to_bytes(self._size, "little")
+        # The lanes' zeros were added once for each set signal.
+        count = bits.count(1)
+        spread_lane, *task_lanes = _LANES.unpack_from(found)
+        correction = self._base + sum(map(getitem, self._tables, found[_LANES.size :]))
         correction *= SETTLED_SHARE if signals.case in SETTLED else LEARNED_SHARE
-        spread = math.exp(self._spread_bias + sum(compress(self._spread, bits)))
+        spread = math.exp(self._spread_bias + (spread_lane - count * _SPREAD_ZERO) / _SPREAD_SCALE)
         informed = signals.case != "nothing"
         return Guess(
             location=max(0.3, signals.start + correction),
             spread=min(3.0, max(0.15, spread)) if informed else IGNORANT_SPREAD,
-            tasks=self._tasks(bits),
+            tasks=self._tasks(task_lanes, count * _TASK_ZERO),
             informed=informed,
         )
 
-    def _tasks(self, bits: bytes) -> tuple[float, ...]:
-        chosen = list(compress(self._lanes, bits))
-        lanes = _LANES.unpack(sum(chosen).to_bytes(_LANES.size, "little"))
-        zero = _LANE_ZERO * len(chosen)
+    def _tasks(self, lanes: list[int], zero: int) -> tuple[float, ...]:
         logits = [bias + (lane - zero) / _TASK_SCALE for bias, lane in zip(self._task_bias, lanes, strict=True)]
         top = max(logits)
         weights = [math.exp(logit - top) for logit in logits]
         total = sum(weights)
-        return tuple(weight / total for weight in weights)
+        return tuple([weight / total for weight in weights])
 
 
-def _pack(weights: Sequence[int]) -> int:
-    """The tasks' weights of one bit as lanes of one integer, shifted so that none is negative."""
-    return sum((weight + _LANE_ZERO) << (8 * _LANE * i) for i, weight in enumerate(weights))
+def _lanes(spread: int, tasks: Sequence[int]) -> int:
+    """One signal's weights as lanes of one integer. Raises `ModelError` for weights that a lane cannot hold."""
+    if abs(spread) >= _SPREAD_ZERO or any(abs(weight) >= _TASK_ZERO for weight in tasks):
+        raise ModelError("The model's weights are out of range.")
+    lanes = (spread + _SPREAD_ZERO, *(weight + _TASK_ZERO for weight in tasks))
+    return sum(lane << (8 * _LANE * i) for i, lane in enumerate(lanes))
 
 
 def load_prior() -> Prior:

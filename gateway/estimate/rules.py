@@ -10,7 +10,7 @@ wide UNKNOWN for the rest. Thinking adds its own tokens on top. From log-locatio
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.types import Estimate, Features, Structure, Task, ToolChoice
 
@@ -21,8 +21,7 @@ _Z90 = 1.2816
 _SPREAD_WHERE_KNOWN = 0.12
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(NamedTuple):
     """A log-normal length: median exp(`mu`) tokens, and the standard deviation of its logarithm."""
 
     mu: float
@@ -57,6 +56,31 @@ _FOLLOWS_INPUT = {Task.TRANSLATION: (1.1, 0.4), Task.REWRITING: (0.9, 0.6)}
 _INSTRUCTION = 8
 """Tokens of an instruction like "translate into French:", which are not worked on."""
 _DETAIL = {-1: 0.4, 0: 1.0, 1: 1.8}
+_BY_ASK = frozenset((*_FOLLOWS_INPUT, Task.STRUCTURED_JSON, Task.SUMMARIZATION))
+"""Tasks whose answer's length depends on what is asked about."""
+
+
+def _detailed(base: Length, detail: int) -> Length:
+    """A length where brevity (-1) or detail (1) is asked for; short answers stay as they are."""
+    return Length(base.mu + math.log(_DETAIL[detail]), base.sigma) if base.mu > 3 else base
+
+
+_TYPICAL_BY_DETAIL = {detail: {task: _detailed(base, detail) for task, base in TYPICAL.items()} for detail in _DETAIL}
+
+
+class Ruled(NamedTuple):
+    """What the rules say of the answer proper, before caps and thinking."""
+
+    task: Task
+    """By evidence."""
+    answer: Length
+    source: str
+    """What settles it; `cap` or `choice` where a tiny cap leaves nothing to say."""
+
+    @property
+    def tokens(self) -> float:
+        """The median."""
+        return math.exp(self.answer.mu)
 
 
 def estimate_rules(
@@ -83,10 +107,14 @@ def estimate_rules(
     return from_length(answer, cap, features.floor, task=named, confidence=confidence, source=source)
 
 
-def answer_length(features: Features) -> tuple[Task, float]:
-    """The task by evidence and the median tokens of the answer proper, without caps and thinking."""
+def read_rules(features: Features) -> Ruled:
+    """The rules' view of a request's answer, by the request's own switches."""
     task, share = best_task(features)
-    return task, math.exp(_answer(features, task, share)[0].mu)
+    answer, _, source = _answer(features, task, share)
+    cap = features.token_limit if features.thinking else features.cap
+    if cap is not None and cap <= SETTLING_CAP:
+        source = _settled_by(features)
+    return Ruled(task, answer, source)
 
 
 def from_length(answer: Length, cap: int | None, floor: int, *, task: Task, confidence: float, source: str) -> Estimate:
@@ -129,8 +157,12 @@ def _settled(features: Features, task: Task, cap: int) -> Estimate:
     if task is Task.UNKNOWN and (features.explicit_cap or bounded):
         task = Task.CLASSIFICATION if features.structure is Structure.CHOICE else Task.SHORT_QA
     low = float(max(guess, min(features.floor, cap)))
-    source = "choice" if features.structure is Structure.CHOICE else "cap"
+    source = _settled_by(features)
     return Estimate(task=task, output_tokens=low, p50=low, p90=float(cap), confidence=0.98, source=source)
+
+
+def _settled_by(features: Features) -> str:
+    return "choice" if features.structure is Structure.CHOICE else "cap"
 
 
 def _answer(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
@@ -167,30 +199,38 @@ def _structured(features: Features) -> tuple[Length, float, str] | None:
 
 def _by_task(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
     """The tasks' lengths mixed by evidence: the mean of the logs, and the spread within and between them."""
-    rest = max(0.0, 1.0 - sum(part for _, part in features.task_scores))
-    mix = [(_of_task(each, features), part) for each, part in features.task_scores[:4]]
-    if task is not Task.UNKNOWN and task not in {each for each, _ in features.task_scores[:1]}:
+    scores = features.task_scores
+    mix = [(_of_task(each, features), part) for each, part in scores[:4]]
+    rest = 1.0
+    for _, part in scores:
+        rest -= part
+    if task is not Task.UNKNOWN and not (scores and scores[0][0] is task):
         mix, rest, share = [(_of_task(task, features), 0.9)], 0.1, 0.9
-    mix.append((_of_task(Task.UNKNOWN, features), rest))
-    total = sum(part for _, part in mix)
-    mu = sum(part * each.mu for each, part in mix) / total
-    variance = sum(part * (each.sigma**2 + (each.mu - mu) ** 2) for each, part in mix) / total
+    mix.append((_of_task(Task.UNKNOWN, features), max(0.0, rest)))
+    total = mu = squares = 0.0
+    for (own_mu, sigma), part in mix:
+        total += part
+        mu += part * own_mu
+        squares += part * (sigma * sigma + own_mu * own_mu)
+    mu /= total
     confidence = 0.15 if task is Task.UNKNOWN else min(0.8, share)
-    return Length(mu, math.sqrt(variance)), confidence, "unknown" if task is Task.UNKNOWN else "rules"
+    source = "unknown" if task is Task.UNKNOWN else "rules"
+    return Length(mu, math.sqrt(max(0.0, squares / total - mu * mu))), confidence, source
 
 
 def _of_task(task: Task, features: Features) -> Length:
+    tokens = features.ask_tokens
+    if task not in _BY_ASK or not tokens:
+        return _TYPICAL_BY_DETAIL[features.detail][task]
     base = TYPICAL[task]
     follows = _FOLLOWS_INPUT.get(task)
-    if follows is not None and features.ask_tokens > _INSTRUCTION:
-        return length(max(4.0, (features.ask_tokens - _INSTRUCTION) * follows[0]), follows[1])
-    if task is Task.STRUCTURED_JSON and features.ask_tokens:
-        return length(min(math.exp(base.mu), 15 + 0.8 * features.ask_tokens), base.sigma)
-    if task is Task.SUMMARIZATION and features.ask_tokens > 60:
-        base = length(12 * math.sqrt(features.ask_tokens) * 0.6, base.sigma)
-    if base.mu > 3:
-        base = Length(base.mu + math.log(_DETAIL[features.detail]), base.sigma)
-    return base
+    if follows is not None and tokens > _INSTRUCTION:
+        return length(max(4.0, (tokens - _INSTRUCTION) * follows[0]), follows[1])
+    if task is Task.STRUCTURED_JSON:
+        return length(min(math.exp(base.mu), 15 + 0.8 * tokens), base.sigma)
+    if task is Task.SUMMARIZATION and tokens > 60:
+        base = length(12 * math.sqrt(tokens) * 0.6, base.sigma)
+    return _detailed(base, features.detail)
 
 
 def _with_thinking(features: Features, answer: Length, confidence: float) -> tuple[Length, float]:

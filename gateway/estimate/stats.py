@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.estimate.hashing import LEVELS
 
@@ -48,8 +48,7 @@ Cell = list[float]
 """[weight, sum m, sum y, sum m*m, sum m*y, errors before, errors after]"""
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(NamedTuple):
     """A prediction's way through the levels."""
 
     location: float

@@ -1,0 +1,174 @@
+"""The numbers of a request (lengths, counts, shares), cut at fixed thresholds into bits: one for each that is passed.
+
+Nearly all are whole numbers, and for these the cut is a look into a table, which ends where the last threshold is
+passed. Lengths are cut on the scale log2(1 + x); the tables spare the logarithm.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+
+from gateway.estimate.expert import View
+from gateway.types import Features
+
+# Both begin with a plain class, at which the search can leap: for `\d+` it tries every place.
+_NUMBER = re.compile(r"\d\d*")
+_COUNTED = re.compile(
+    r"(\d\d?\d?)\s{0,2}(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지|(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b)"
+)
+_COUNTED_WITHIN = 360
+_TEMPLATE_KEY = re.compile(r'"\w{1,40}"\s{0,4}:')
+_KATAKANA = re.compile(r"[ァ-ヺー][ァ-ヺー][ァ-ヺー]+")
+_CODE_MARKS = "{}();=<>"
+_QUOTES = '"「『“'
+_ENDS = {":": 1, "：": 1, "?": 2, "？": 2, ".": 3, "。": 3, "!": 3, ")": 4, "]": 4, "}": 4, '"': 4}
+_DIGIT_BYTES = bytes(byte if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
+
+_SIZES = (3.0, 4.0, 4.7, 5.3, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0, 11.5)
+_COUNTS = (0.5, 1.5, 2.5, 4.5, 7.5, 11.5)
+_SHORT_SIZES = (-0.5, 0.5, 1.2, 2.2, 3.0, 4.0, 5.0, 6.0, 7.5)
+_ONE_TO_FOUR = (0.5, 1.5, 2.5, 3.5)
+NUMBERS: tuple[tuple[str, tuple[float, ...]], ...] = (
+    ("chars", _SIZES),
+    ("first line", _SIZES),
+    ("last line", _SIZES),
+    ("system", (1.0, 4.0, 5.0, 6.0, 7.0, 9.0)),
+    ("lines", (0.5, 1.2, 1.8, 2.5, 3.2, 4.2, 5.5)),
+    ("blank lines", (0.5, 1.5, 3.5, 8.5)),
+    ("cjk", (0.05, 0.3, 0.6, 0.8, 0.93)),
+    ("end", _ONE_TO_FOUR),
+    ("first line's end", (0.5, 1.5, 2.5)),
+    ("start", (0.5, 1.5)),
+    ("options", _COUNTS),
+    ("option size", _SHORT_SIZES),
+    ("inline options", _COUNTS),
+    ("template size", (-0.5, 3.5, 4.0, 5.0, 6.0, 7.0)),
+    ("template keys", (-0.5, 0.5, 1.5, 3.5)),
+    ("counted", (-0.5, 1.2, 1.8, 2.4, 3.0, 4.0)),
+    ("wish", _SHORT_SIZES),
+    ("quoted", _COUNTS),
+    ("few-shot size", _SHORT_SIZES),
+    ("few-shots", _COUNTS),
+    ("numbers", _COUNTS),
+    ("commas", _COUNTS),
+    ("questions", (0.5, 1.5, 2.5)),
+    ("ands", (0.5, 1.5, 2.5, 4.5)),
+    ("katakana", _COUNTS),
+    ("code marks", (0.5, 2.5, 6.5, 14.5, 24.5)),
+    ("code share", (0.02, 0.2, 0.5)),
+    ("tools", _COUNTS),
+    ("tool fields", _COUNTS),
+    ("turns", (1.5, 2.5, 4.5, 10.5)),
+    ("last answer", _SHORT_SIZES),
+    ("start tokens", _SHORT_SIZES),
+    ("detail", (-0.5, 0.5)),
+    ("rules", _SHORT_SIZES),
+    ("rules over expert", (-3.0, -1.0, 1.0, 3.0)),
+)
+_LENGTHS = frozenset(
+    ("chars", "first line", "last line", "system", "lines", "template size", "counted", "wish", "few-shot size",
+     "last answer")
+)  # fmt: skip
+"""Whole numbers that are cut on the scale log2(1 + x)."""
+_REAL = frozenset(("cjk", "option size", "code share", "start tokens", "rules", "rules over expert"))
+"""Numbers that are not whole, on the scale of their thresholds."""
+Ladder = tuple[int, tuple[int, ...]]
+"""The first whole number above all thresholds, and the bits for 0 up to it; the last place, -1, is for "not there"."""
+Steps = tuple[tuple[float, ...], tuple[int, ...]]
+"""The thresholds, and the bits for each count of passed ones."""
+
+
+def log2p(tokens: float) -> float:
+    """log2(1 + tokens): the scale on which lengths are predicted."""
+    return math.log2(1.0 + tokens)
+
+
+def _tables() -> tuple[tuple[Ladder, ...], tuple[Steps, ...]]:
+    """Of the whole numbers and of the others, in order. Bits count from the first number's first threshold."""
+    ladders: list[Ladder] = []
+    steps: list[Steps] = []
+    at = 0
+    for name, thresholds in NUMBERS:
+        codes = tuple(((1 << passed) - 1) << at for passed in range(len(thresholds) + 1))
+        at += len(thresholds)
+        if name in _REAL:
+            steps.append((thresholds, codes))
+            continue
+        scale = log2p if name in _LENGTHS else float
+        rungs: list[int] = []
+        while not rungs or rungs[-1] != codes[-1]:
+            rungs.append(codes[bisect_left(thresholds, scale(len(rungs)))])
+        ladders.append((len(rungs) - 1, (*rungs, codes[bisect_left(thresholds, -1.0)])))
+    return tuple(ladders), tuple(steps)
+
+
+_LADDERS, _STEPS = _tables()
+NUMBER_BITS = sum(len(thresholds) for _, thresholds in NUMBERS)
+
+
+def number_bits(features: Features, view: View, start: float, rules: float) -> int:
+    """The bits of all numbers; `start` and `rules` are the expert's and the rules' guesses, log2(1 + tokens)."""
+    bits = 0
+    for value, (top, ladder) in zip(_whole(features, view), _LADDERS, strict=True):
+        bits |= ladder[value if value < top else top]
+    for real, (thresholds, codes) in zip(_real(features, view, start, rules), _STEPS, strict=True):
+        bits |= codes[bisect_left(thresholds, real)]
+    return bits
+
+
+def digit_runs(text: str) -> int:
+    """How many numbers stand in the text."""
+    if text.isascii():
+        return len(text.encode().translate(_DIGIT_BYTES).split())
+    return len(_NUMBER.findall(text))
+
+
+def _whole(features: Features, view: View) -> tuple[int, ...]:
+    """The whole ones of `NUMBERS`, in order; -1 for what is not there."""
+    ask, template = view.ask, view.template
+    count = ask.count
+    head, tail = features.user_head, features.user_tail
+    counted = _COUNTED.search(ask[:_COUNTED_WITHIN]) if view.numbers else None
+    last_part = tail or head
+    return (
+        features.user_chars,
+        view.first_line,
+        view.last_line,
+        len(features.system_text),
+        head.count("\n") + tail.count("\n"),
+        count("\n\n"),
+        _ENDS.get(last_part[-1:], 0),
+        _ENDS.get(head[view.first_line - 1 : view.first_line], 0),
+        1 if head[:1] in ("{", "[") else 2 if head[:1] in ('"', "「", "'") else 0,
+        len(view.options),
+        view.inline_options,
+        len(template) or -1,
+        len(_TEMPLATE_KEY.findall(template)) if template else -1,
+        int(counted.group(1)) if counted else -1,
+        -1 if features.wish is None else features.wish,
+        sum(map(count, _QUOTES)),
+        -1 if features.few_shot is None else features.few_shot,
+        features.few_shots,
+        view.numbers,
+        count(","),
+        count("?") + count("？"),
+        count(" and "),
+        0 if ask.isascii() else len(_KATAKANA.findall(last_part[-300:])),
+        sum(map(count, _CODE_MARKS)),
+        view.tools,
+        features.tool_fields,
+        features.turns,
+        -1 if features.last_answer is None else features.last_answer,
+        features.detail,
+    )
+
+
+def _real(features: Features, view: View, start: float, rules: float) -> tuple[float, ...]:
+    """The others, in order."""
+    ask, options = view.ask, view.options
+    # Two bytes more than characters for each wide one.
+    cjk = 0.0 if ask.isascii() else (len(ask.encode("utf-8", "replace")) / len(ask) - 1.0) / 2.0
+    size = log2p(sum(map(len, options)) / len(options)) if options else -1.0
+    return cjk, size, features.code_share, start, rules, rules - start
