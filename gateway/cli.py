@@ -22,6 +22,7 @@ from gateway.api.explain import IdlePools, explain
 from gateway.api.head import Head
 from gateway.app import build
 from gateway.bench import command as bench_command
+from gateway.deployments import command as recipe_command
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import shared_by_workers
@@ -84,6 +85,8 @@ def parser() -> argparse.ArgumentParser:
     sim_command.add_arguments(made)
     made = verb("bench", bench_command.main, "measure the estimator on recorded requests")
     bench_command.add_arguments(made)
+    made = verb("recipe", recipe_command.main, "print how to start vLLM for a model on a slice of a GPU")
+    recipe_command.add_arguments(made)
     made = verb("check", _check, "validate policy files", "Prints every error as file:line:column: path: message.")
     made.add_argument("files", nargs="+", metavar="FILE", help="policy files")
     made = verb(

@@ -1,0 +1,1 @@
+"""Tests of the recipes, and what vLLM itself says to them."""
