@@ -22,11 +22,23 @@ from gateway.policy.schema import (
     Target,
 )
 from gateway.policy.sections import Defaults, Section
+from gateway.profiles import Catalog
 from gateway.types import PoolKind
 
 
-def build(document: Document, *, source: str, version_hash: str, env: Mapping[str, str]) -> Policy:
-    pools = {name: _pool(name, fields, document.defaults) for name, fields in document.pools.items()}
+def build(
+    document: Document,
+    *,
+    source: str,
+    version_hash: str,
+    env: Mapping[str, str],
+    speeds: Mapping[str, Catalog] = MappingProxyType({}),
+) -> Policy:
+    """`speeds` are the profile files, by the name that pools give them."""
+    pools = {
+        name: _pool(name, fields, document.defaults, speeds.get(fields.profile or ""))
+        for name, fields in document.pools.items()
+    }
     models = {name: _model(name, fields) for name, fields in document.models.items()}
     names = {alias: model for model in models.values() for alias in model.aliases} | models
     rules = tuple(_rule(index, fields) for index, fields in enumerate(document.routing.rules, start=1))
@@ -56,7 +68,7 @@ def build(document: Document, *, source: str, version_hash: str, env: Mapping[st
     )
 
 
-def _pool(name: str, fields: PoolFields, defaults: Defaults) -> Pool:
+def _pool(name: str, fields: PoolFields, defaults: Defaults, speeds: Catalog | None) -> Pool:
     kind = PoolKind.PLAIN if fields.speculative is None else PoolKind.MTP
     refuses = frozenset(fields.refuses) if fields.refuses is not None else None
     return Pool(
@@ -67,6 +79,7 @@ def _pool(name: str, fields: PoolFields, defaults: Defaults) -> Pool:
         engine=fields.engine,
         model=fields.model,
         profile=fields.profile,
+        speeds=speeds,
         refuses=refuses if refuses is not None else DEFAULT_MTP_REFUSES if kind is PoolKind.MTP else frozenset(),
         timeouts=_merged(defaults.timeouts, fields.timeouts),
         limits=_merged(defaults.limits, fields.limits),

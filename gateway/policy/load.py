@@ -20,6 +20,7 @@ from gateway.policy.messages import MISSING, explain
 from gateway.policy.problems import Loc, PolicyInvalid, Problem, path_text
 from gateway.policy.references import check_references
 from gateway.policy.schema import Policy
+from gateway.policy.speeds import read_speeds
 from gateway.policy.tree import Tree, read_tree
 
 __all__ = ["MAX_BYTES", "PolicyInvalid", "Problem", "load_policy", "parse_policy", "read_bytes"]
@@ -62,10 +63,12 @@ def parse_policy(content: str | bytes, source: str, env: Mapping[str, str]) -> P
         raise PolicyInvalid([Problem(source, *mark, "policy", "not UTF-8 text")]) from None
     tree = read_tree(text, env)
     document, found = _check(tree, env)
+    speeds, unknown = read_speeds(tree.data, Path(source).parent)
+    found.extend(unknown)
     problems = _placed(tree, found, source)
     if problems or document is None:
         raise PolicyInvalid(problems)
-    return build(document, source=source, version_hash=sha256(raw).hexdigest()[:12], env=env)
+    return build(document, source=source, version_hash=sha256(raw).hexdigest()[:12], env=env, speeds=speeds)
 
 
 def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[tuple[Loc, bool, str]]]:

@@ -28,6 +28,7 @@ from gateway.policy.sections import (
     Timeouts,
 )
 from gateway.policy.when import Facts, Numbers, When
+from gateway.profiles import Catalog
 from gateway.types import Need, PoolKind
 
 __all__ = [
@@ -85,6 +86,9 @@ class Pool:
     model: str | None = None
     """The name to send upstream; None sends the policy's model name."""
     profile: str | None = None
+    """Built-in hardware (`h200`), with its model (`h200/e4b`), or a profile file beside the policy (`mine.yaml`)."""
+    speeds: Catalog | None = field(default=None, repr=False, compare=False)
+    """What the profile file says; None for a built-in profile."""
     refuses: frozenset[Need] = frozenset()
     timeouts: Timeouts = field(default_factory=Timeouts)
     limits: Limits = field(default_factory=Limits)

@@ -7,6 +7,7 @@ from gateway.profiles.catalog import (
     UnknownProfile,
     builtin_catalog,
     get_profile,
+    known_catalog,
     match_profile,
     parse_catalog,
 )
@@ -25,6 +26,7 @@ __all__ = [
     "UnknownProfile",
     "builtin_catalog",
     "get_profile",
+    "known_catalog",
     "match_profile",
     "parse_catalog",
 ]

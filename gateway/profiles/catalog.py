@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any, TypeVar
 
@@ -95,6 +95,18 @@ class Catalog:
                 break
         return self.get(hardware, architecture or "dense")
 
+    def only(self, model_name: str, architecture: str | None = None) -> Profile:
+        """As `match`, for a file about one piece of hardware. A file about one model means it whatever its name.
+
+        Raises UnknownProfile.
+        """
+        if len(self.profiles) != 1:
+            raise UnknownProfile(f"describes {len(self.profiles)} kinds of hardware; keep one in the file")
+        (hardware, models), *_ = self.profiles.items()
+        if len(models) == 1:
+            return next(iter(models.values()))
+        return self.match(hardware, model_name, architecture)
+
     def _of(self, hardware: str) -> Mapping[str, Profile]:
         models = self.profiles.get(hardware)
         if models is None:
@@ -123,6 +135,12 @@ def parse_catalog(text: str) -> Catalog:
         raise ProfileError(f"not YAML: {error}") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ProfileError(f"profile file: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def known_catalog(text: str) -> Catalog:
+    """As `parse_catalog`; the same text gives the same objects, so that a reload knows that speeds have not changed."""
+    return parse_catalog(text)
 
 
 def _profile(hardware: str, model: str, entry: Mapping[str, Any], shared: Mapping[str, Any]) -> Profile:

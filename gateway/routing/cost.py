@@ -10,6 +10,9 @@ from gateway.routing.curves import Curves
 
 def pool_curve(curves: Curves, model: Model, pool: Pool) -> Curve:
     """The curve of a pool for a model: what was learned of it, else the profile that the policy names."""
-    profile = match_profile(pool.profile or DEFAULT_HARDWARE, model.name, model.architecture)
+    if pool.speeds is not None:
+        profile = pool.speeds.only(model.name, model.architecture)
+    else:
+        profile = match_profile(pool.profile or DEFAULT_HARDWARE, model.name, model.architecture)
     k = min(pool.speculative.tokens, MAX_DRAFT_TOKENS) if pool.speculative else 0
     return curves.curve(pool.name, model.name, profile, k)
