@@ -60,7 +60,6 @@ class _Pending(NamedTuple):
     features: Features
     chain: Chain
     task: Task
-    spread: float
 
 
 class Estimator:
@@ -84,16 +83,24 @@ class Estimator:
     def estimate(self, features: Features) -> Estimate:
         """The estimate for one choice of the answer. No I/O; never raises."""
         ruled = read_rules(features)
+        if ruled.source in _BOUND_SOURCES:
+            # Settled without a look at the text; `observe` predicts what it learns from.
+            return estimate_rules(features)
+        guess, pending = self._predict(features, ruled)
+        if len(self._pending) >= _WAITING:
+            # Requests that never ended: the oldest one is forgotten.
+            del self._pending[next(iter(self._pending))]
+        self._pending[id(features)] = pending
+        return self._cut(features, pending.chain, pending.task, _source(ruled, guess, pending.chain))
+
+    def _predict(self, features: Features, ruled: Ruled) -> tuple[Guess, _Pending]:
+        """What the prior says, and what prior and history say together."""
         guess = self._prior.guess(signals(features, ruled))
         location, spread = guess.location, guess.spread
         if features.thinking:
             location, spread = _with_thinking(features, location, spread)
         chain = self._history.chain(keys_of(features, self._model_key(features.model)), location, spread)
-        task = _task(features, guess, chain)
-        self._remember(features, chain, task)
-        if ruled.source in _BOUND_SOURCES:
-            return estimate_rules(features)
-        return self._cut(features, chain, task, _source(ruled, guess, chain))
+        return guess, _Pending(features, chain, _task(features, guess, chain))
 
     def observe(self, outcome: Outcome) -> None:
         """Learns from a finished answer's usage; a cut one counts as a lower bound, a failed one not at all."""
@@ -110,8 +117,7 @@ class Estimator:
         if outcome.result is not Result.OK and not cut:
             return
         if pending is None or pending.features is not features:
-            self.estimate(features)
-            pending = self._pending.pop(id(features))
+            _, pending = self._predict(features, read_rules(features))
         self._learn(pending, log2p(tokens), cut=cut)
 
     def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
@@ -128,13 +134,6 @@ class Estimator:
         self._history.learn(chain, actual)
         if self._fresh is not None:
             self._fresh.learn(chain, actual)
-
-    def _remember(self, features: Features, chain: Chain, task: Task) -> None:
-        pending = self._pending
-        if len(pending) >= _WAITING:
-            # Requests that never ended: the oldest one is forgotten.
-            del pending[next(iter(pending))]
-        pending[id(features)] = _Pending(features, chain, task, chain.spread)
 
     def _model_key(self, name: str) -> int:
         key = self._models.get(name)

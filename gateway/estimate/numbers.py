@@ -13,8 +13,7 @@ from bisect import bisect_left
 from gateway.estimate.expert import View
 from gateway.types import Features
 
-# Both begin with a plain class, at which the search can leap: for `\d+` it tries every place.
-_NUMBER = re.compile(r"\d\d*")
+# Begins with a plain class, to which the search can leap: for `\d{1,3}` it would try every place.
 _COUNTED = re.compile(
     r"(\d\d?\d?)\s{0,2}(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지|(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b)"
 )
@@ -24,7 +23,6 @@ _KATAKANA = re.compile(r"[ァ-ヺー][ァ-ヺー][ァ-ヺー]+")
 _CODE_MARKS = "{}();=<>"
 _QUOTES = '"「『“'
 _ENDS = {":": 1, "：": 1, "?": 2, "？": 2, ".": 3, "。": 3, "!": 3, ")": 4, "]": 4, "}": 4, '"': 4}
-_DIGIT_BYTES = bytes(byte if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 
 _SIZES = (3.0, 4.0, 4.7, 5.3, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0, 11.5)
 _COUNTS = (0.5, 1.5, 2.5, 4.5, 7.5, 11.5)
@@ -116,13 +114,6 @@ def number_bits(features: Features, view: View, start: float, rules: float) -> i
     for real, (thresholds, codes) in zip(_real(features, view, start, rules), _STEPS, strict=True):
         bits |= codes[bisect_left(thresholds, real)]
     return bits
-
-
-def digit_runs(text: str) -> int:
-    """How many numbers stand in the text."""
-    if text.isascii():
-        return len(text.encode().translate(_DIGIT_BYTES).split())
-    return len(_NUMBER.findall(text))
 
 
 def _whole(features: Features, view: View) -> tuple[int, ...]:

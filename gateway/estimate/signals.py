@@ -23,9 +23,9 @@ from gateway.estimate.lexicon import (
     STARTS,
     WORDS,
 )
-from gateway.estimate.numbers import NUMBER_BITS, digit_runs, log2p, number_bits
+from gateway.estimate.numbers import NUMBER_BITS, log2p, number_bits
 from gateway.estimate.rules import Ruled, read_rules
-from gateway.request.words import word_list
+from gateway.request.words import digit_runs, word_list
 from gateway.types import Features, Structure, Task, ToolChoice
 
 __all__ = ["SIZE", "Signals", "groups", "log2p", "signals"]

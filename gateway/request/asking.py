@@ -6,18 +6,24 @@ others count less, and a system prompt leads only where the user turn is mere ma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
-from gateway.request.evidence import Scores, evidence, step_by_step, words_of
+from gateway.request import evidence as tasks
+from gateway.request import wish_words
+from gateway.request.evidence import Scores, evidence, step_by_step
 from gateway.request.instruction import ends, locate
 from gateway.request.language import language_of
 from gateway.request.wishes import Wish, find_detail, find_wish
+from gateway.request.words import has_digit, word_list
 from gateway.types import Place
 
 _SPACELESS = frozenset({"ja", "zh", "ko"})
+_TELLING = tasks.TELLING | wish_words.TELLING
+_SYSTEMS = 512
 _SURE = 5.0
 _GLANCE = 100
+_ASKS = ("?", "？", "か。", "か")
 _LEAST = 2.0
 """Strength below which a text is matter rather than an ask."""
 
@@ -34,20 +40,16 @@ class Asking(NamedTuple):
     step_by_step: bool
 
 
-@dataclass(slots=True)
-class _Part:
+class _Part(NamedTuple):
     text: str
     language: str
     scores: Scores
+    """Never changed: a system prompt's part is shared by requests."""
     wish: Wish | None
     detail: int
     steps: bool
-
-    def strength(self) -> float:
-        """How much this reads like an ask."""
-        best = max(self.scores.values(), default=0.0)
-        wish = 0.0 if self.wish is None else 3.0 if self.wish.firm else 2.0
-        return best + wish + (1.0 if self.text.rstrip().endswith(("?", "？", "か。", "か")) else 0.0)
+    strength: float
+    """How much this reads like an ask."""
 
 
 def read_ask(user: str, system: str) -> Asking:
@@ -55,19 +57,19 @@ def read_ask(user: str, system: str) -> Asking:
     ask = locate(user)
     tail = _read(ask.tail) if ask.tail else None
     # Behind a clear ask at the end, only the beginning of the start can add to it.
-    sure = tail is not None and tail.strength() >= _SURE
+    sure = tail is not None and tail.strength >= _SURE
     lead, place = _read(ask.head[:_GLANCE] if sure else ask.head), Place.WHOLE
     others: list[_Part] = []
     if tail is not None:
-        if tail.strength() >= lead.strength():
+        if tail.strength >= lead.strength:
             lead, other, place = tail, lead, Place.END
         else:
             other, place = tail, Place.START
-        if other.strength() >= _LEAST:
+        if other.strength >= _LEAST:
             others.append(other)
     if system:
-        told = _read(ends(system))
-        if told.strength() >= _LEAST and (lead.strength() < _LEAST or _rules(told, lead)):
+        told = _read_system(ends(system))
+        if told.strength >= _LEAST and (lead.strength < _LEAST or _rules(told, lead)):
             others.append(lead)
             lead, place = told, Place.SYSTEM
         else:
@@ -77,23 +79,40 @@ def read_ask(user: str, system: str) -> Asking:
 
 def _rules(told: _Part, asked: _Part) -> bool:
     """Whether a system prompt with a firm wish outweighs a user turn without wishes of its own."""
-    return told.wish is not None and told.wish.firm and asked.wish is None and told.strength() > asked.strength()
+    return told.wish is not None and told.wish.firm and asked.wish is None and told.strength > asked.strength
 
 
 def _read(text: str) -> _Part:
     lower = text.lower()
-    words = words_of(lower)
+    words = set(word_list(lower))
     chars = set() if lower.isascii() else set(lower)
     language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
+    # One look at all words leaves the few that the tables below ask for.
+    words &= _TELLING
+    digits = has_digit(lower)
+    scores = evidence(lower, words, chars, language, digits=digits)
+    wish = find_wish(lower, words, chars, cjk=cjk, digits=digits)
+    strength = max(scores.values(), default=0.0)
+    if wish is not None:
+        strength += 3.0 if wish.firm else 2.0
+    if text.rstrip().endswith(_ASKS):
+        strength += 1.0
     return _Part(
-        text=text,
-        language=language,
-        scores=evidence(lower, words, chars, language),
-        wish=find_wish(lower, words, chars, cjk=cjk),
-        detail=find_detail(words, lower if cjk else "", chars),
-        steps=step_by_step(lower, words),
+        text,
+        language,
+        scores,
+        wish,
+        find_detail(words, lower if cjk else "", chars),
+        step_by_step(lower, words),
+        strength,
     )
+
+
+@lru_cache(_SYSTEMS)
+def _read_system(text: str) -> _Part:
+    """The same for a system prompt's ends, kept: most requests have one of a few system prompts."""
+    return _read(text)
 
 
 def _merge(lead: _Part, others: list[_Part], place: Place) -> Asking:

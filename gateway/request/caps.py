@@ -45,6 +45,8 @@ class Thinking(NamedTuple):
 
 def whole(value: object) -> int | None:
     """A non-negative whole number out of a JSON value, bounded; None where there is none."""
+    if value is None:
+        return None
     if isinstance(value, str):
         value = value.strip()
         if not (value.isascii() and value.isdigit()):

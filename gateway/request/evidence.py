@@ -12,7 +12,6 @@ import re
 from gateway.request.vocabulary import PHRASES, SUBSTRINGS, WORDS
 from gateway.types import Task
 
-WORD = re.compile(r"[a-zà-öø-ÿ+#]+")
 _OPTION_PAIRS = (("a)", "b)"), ("a.", "b."), ("a:", "b:"), ("(a", "(b"))
 _NUMBER_PAIRS = (("1)", "2)"), ("1.", "2."), ("1:", "2:"))
 _WIDE_OPTION_PAIRS = (("a）", "b）"), ("a：", "b："), ("a、", "b、"), ("ａ", "ｂ"), ("ア", "イ"), ("가.", "나."))
@@ -36,7 +35,8 @@ _STEPS = re.compile(
     r"step[ -]by[ -]step|think (?:carefully|through)|show your (?:work|reasoning)|explain your (?:reasoning|answer)|schritt für schritt"
     r"|étape par étape|paso a paso|ステップバイステップ|段階的に|順を追って|一歩ずつ|途中式|考え方も|理由も|一步一步|逐步|详细步骤|단계별|차근차근"
 )
-_MATH_SIGN = re.compile(r"\d\s?[+\-*/×÷=^]\s?\d|\$\d|\d\s?%")
+# "3 + 4", "$5", "6 %"; begins with one class of characters, at which the search can leap.
+_MATH_SIGN = re.compile(r"[\d$](?:(?<=\$)\d|(?<!\$)\s?(?:[+\-*/×÷=^]\s?\d|%))")
 _CLOSED = re.compile(r"^(?:is|are|was|were|does|do|did|can|could|will|has|have|should|would) ")
 _WRITE = frozenset("write compose draft create generate schreibe schreib écris rédige escribe scrivi escreva".split())
 _FACT_WORDS = frozenset("who whom whose which what when where".split())
@@ -47,28 +47,35 @@ _OPEN_WORDS = frozenset(
 _DETERMINERS = (" the ", "this ", "following ", "above ", "below ", "given ", "online ", "each ")
 _WIDE_DETERMINERS = ("以下の", "次の", "この", "上の", "下記の", "下面的", "以下", "这篇", "다음 ", "이 ")
 _STEP_GATE = frozenset("step think show explain schritt étape paso".split())
-_DIGIT = re.compile(r"\d")
-_ASCII_WORDS = {i: chr(i) if chr(i).isalpha() or chr(i) in "+#" else " " for i in range(128)}
-"""Keeps what a word may hold, and makes spaces of the rest."""
+_STEP_MARKS = ("step by", "step-by", "think carefully", "think through", "show your ", "explain your ", "paso a paso")
+TELLING = frozenset().union(
+    *WORDS.values(),
+    PHRASES,
+    _CHOOSE_WORDS,
+    _HOW_MANY,
+    _OPTION_WORDS,
+    _WRITE,
+    _FACT_WORDS,
+    _OPEN_WORDS,
+    _STEP_GATE,
+    ("b",),
+)
+"""Every word that is asked for here: the others of a text need not be looked at."""
 Scores = dict[Task, float]
-
-
-def words_of(text: str) -> set[str]:
-    """The Latin words of a lower-case text."""
-    if text.isascii():
-        return set(text.translate(_ASCII_WORDS).split())
-    return set(WORD.findall(text))
 
 
 def step_by_step(text: str, words: set[str]) -> bool:
     """Whether a derivation is to be written out."""
-    if text.isascii() and not words & _STEP_GATE:
+    if text.isascii() and not (words & _STEP_GATE and _has(text, _STEP_MARKS)):
         return False
     return _STEPS.search(text) is not None
 
 
-def evidence(text: str, words: set[str], chars: set[str], language: str) -> Scores:
-    """Weights by task in a short lower-case text of these Latin words and, where it is not ASCII, characters."""
+def evidence(text: str, words: set[str], chars: set[str], language: str, *, digits: bool) -> Scores:
+    """Weights by task in a short lower-case text with these `TELLING` words and, where it is not ASCII, characters.
+
+    `digits`: whether it holds any.
+    """
     scores: Scores = {}
     table = WORDS.get(language)
     if table is None and language in SUBSTRINGS:
@@ -88,7 +95,7 @@ def evidence(text: str, words: set[str], chars: set[str], language: str) -> Scor
     elif language == "en":
         for word in PHRASES.keys() & words:
             _add_found(scores, PHRASES[word], text)
-    _add_shapes(scores, text, words, chars)
+    _add_shapes(scores, text, words, chars, digits)
     return scores
 
 
@@ -106,7 +113,7 @@ def _is_input(text: str, word: str, determiners: tuple[str, ...]) -> bool:
     return text[max(0, at - 12) : at].endswith(determiners)
 
 
-def _add_shapes(scores: Scores, text: str, words: set[str], chars: set[str]) -> None:
+def _add_shapes(scores: Scores, text: str, words: set[str], chars: set[str], digits: bool) -> None:
     """Forms that say more than words do: options, arithmetic, closed questions, "write a story"."""
 
     def add(task: Task, weight: float) -> None:
@@ -122,10 +129,10 @@ def _add_shapes(scores: Scores, text: str, words: set[str], chars: set[str]) -> 
         chars & _WIDE_LABEL_CHARS and _has(text, _WIDE_QUESTION_LABELS)
     ):
         add(Task.EXTRACTION, 1)
-    if _DIGIT.search(text):
+    if digits:
         if _MATH_SIGN.search(text):
             add(Task.MATH, 1.2)
-        if _TWO_NUMBERS.search(text) and (words & _HOW_MANY or _has(text, _HOW_MANY_MARKS)):
+        if (words & _HOW_MANY or _has(text, _HOW_MANY_MARKS)) and _TWO_NUMBERS.search(text):
             add(Task.MATH, 2)
     if len(text) < 320 and words & _FACT_WORDS and not words & _OPEN_WORDS and "?" in text[-24:]:
         add(Task.SHORT_QA, 2.2)

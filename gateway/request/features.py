@@ -252,7 +252,7 @@ def _scores(
     asking: Asking, caps: Caps, shape: Shape, choice: ToolChoice, share: float, *, after_tool: bool
 ) -> tuple[tuple[Task, float], ...]:
     """The text's evidence and the parameters' together, as shares, strongest first."""
-    scores = dict(asking.scores)
+    scores = asking.scores.copy()
 
     def add(task: Task, weight: float) -> None:
         scores[task] = scores.get(task, 0.0) + weight
@@ -270,12 +270,14 @@ def _scores(
     if share > 0.2:
         add(Task.CODE, 2 * share)
     total = sum(scores.values()) + _UNSURE
-    ranked = sorted(scores.items(), key=lambda item: (-item[1], item[0]))
-    return tuple((task, round(weight / total, 4)) for task, weight in ranked)
+    ranked = sorted([(-weight, task) for task, weight in scores.items()])
+    return tuple([(task, round(-negative / total, 4)) for negative, task in ranked])
 
 
 def _printable(text: str) -> str:
     """The text without halves of surrogate pairs, which nothing downstream could encode."""
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError:

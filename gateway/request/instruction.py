@@ -35,9 +35,10 @@ def locate(text: str) -> Ask:
     """The candidates for the ask in a user turn."""
     if len(text) > 2 * _SCAN:
         text = text[:_SCAN] + "\n\n" + text[-_SCAN:]
-    if "```" in text:
+    # A look for one character is many times as fast as one for three.
+    if "`" in text and "```" in text:
         text = "\n\n".join(text.split("```")[0::2]).strip() or text
-    if len(text) > 160 and ('"""' in text or "</" in text):
+    if len(text) > 160 and (('"' in text and '"""' in text) or ("<" in text and "</" in text)):
         text = _QUOTED.sub("\n\n", text).strip() or text
     if len(text) <= SHORT:
         return Ask(text)
@@ -53,7 +54,7 @@ def code_share(text: str) -> float:
     """Share of a turn that is code, 0..1: by fences, else by the look of its lines. Reads at most 12,000 characters."""
     if len(text) > 2 * _SCAN:
         text = text[:_SCAN] + text[-_SCAN:]
-    if "```" in text:
+    if "`" in text and "```" in text:
         return sum(map(len, text.split("```")[1::2])) / len(text)
     sample = text[:2000]
     lines = sample.count("\n")

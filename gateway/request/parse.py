@@ -83,6 +83,8 @@ def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: 
 
 def is_true(value: object) -> bool:
     """Whether pydantic, and so vLLM, reads a value as true."""
+    if value is None:
+        return False
     if isinstance(value, str):
         return value.lower() in _TRUE_WORDS
     return value is True or (isinstance(value, int | float) and value == 1)

@@ -57,6 +57,7 @@ _SIZE = len(Part)
 Profile = tuple[int, ...]
 #                LETTER SPACE DIGIT SIGN LATIN CYR   HAN   KANA HANGUL OTHER TOOL IMAGE  ID MSG ONE
 _GEMMA = (0.115, 0.56, 1.00, 0.75, 0.48, 0.22, 0.74, 0.64, 0.60, 0.45, 0.27, 262.0, 1.0, 4.0, 4.0)
+_TEXT_WEIGHTS = _GEMMA[: Part.TOOL]
 _O200K = (0.111, 0.574, 0.77, 0.70, 0.52, 0.19, 0.92, 0.68, 0.55, 0.35, 0.23, 262.0, 1.0, 4.0, 3.0)
 _OPENAI = re.compile(r"gpt-|gpt_oss|^o[134]\b", re.IGNORECASE)
 _PRIOR_SPREAD = 0.35
@@ -118,7 +119,7 @@ def rough_tokens(text: str) -> int:
 
 def rough_total(parts: Sequence[int]) -> float:
     """The same for a text whose parts are counted, or for the texts in a profile."""
-    total: float = sum(map(mul, _GEMMA[: Part.TOOL], parts))
+    total: float = sum(map(mul, _TEXT_WEIGHTS, parts))
     return total
 
 

@@ -70,7 +70,6 @@ CJK = re.compile(
     r"(?P<tail>.{0,16})",
     re.DOTALL,
 )
-DIGIT = re.compile(r"\d")
 COUNTED = re.compile(
     r"[\d０-９一二三四五六七八九十两兩百한두세네다]\s?[千万~〜～\-–至到\d个個]?\s?[\d文単ワペ段項个個句词글단문페가字行語页자줄つ点项条개案件選千万]"
 )
@@ -89,20 +88,22 @@ AIM_TAIL = re.compile(
 AIM_LEADS = ("用", "写", "以", "寫", "in ")
 LIST_LEAD = re.compile(r"(?:给|給|列出|列举|写出?|提供|推荐|举出?|说出)(?:我|出)?$")
 FIRM_LATIN = (
-    (re.compile(
+    (frozenset("yes true ja oui si sí sim sì".split()), re.compile(
         r"\b(?:yes or no|yes/no|true or false|true/false|ja oder nein|oui ou non|s[ií] o no|sim ou não|sì o no)\b"
     ), 2),
-    (re.compile(
+    (frozenset("letter digit character number index buchstabe buchstaben lettre letra".split()), re.compile(
         r"\b(?:(?:one|single) (?:letter|digit|character)|letter only|only the (?:letter|number|index|digit)"
         r"|number only|just the (?:letter|number)|ein(?:en|em)? buchstaben?|une (?:seule )?lettre|una (?:sola )?letra)\b"
     ), 2),
-    (re.compile(
+    (frozenset("word words only just nothing explanation explaining nur lediglich wort mot palabra seulement solo únicamente".split()),
+     re.compile(
         r"\b(?:(?:one|single)[ -]word|one or two words|only the (?:label|word|category|name|class|answer|answers?|result|final answer)"
         r"|just the (?:answer|label|name|category|word|class)|label only|answer only|nothing (?:else|but)|no explanation"
         r"|without (?:any )?(?:explanation|explaining)|(?:nur|lediglich) (?:mit )?(?:dem|der|das|die|den|einem) \w{3,12}"
         r"|ein(?:em)? wort|un (?:seul )?mot|una (?:sola )?palabra|seulement (?:le|la|par)|(?:solo|únicamente) (?:con )?(?:el|la|una?))\b"
     ), 4),
 )  # fmt: skip
+"""(words of which one must occur, the pattern, tokens)"""
 FIRM_CJK = (
     (re.compile(
         r"(?:はい|いいえ|yes|no)[」』\"]?(?:か|または|もしくは|/|／|・|、)[「『\"]?(?:いいえ|はい|no|yes)|是或否|是还是否|是或不是|是否(?:回答|即可)"
@@ -143,10 +144,6 @@ DETAIL = frozenset(
 DETAIL_CJK = (
     "詳し", "詳細", "くわしく", "丁寧に", "できるだけ多く", "长文", "长篇", "详细", "深入", "자세히", "상세", "구체적으로",
 )  # fmt: skip
-FIRM_GATE = frozenset(
-    "yes true oui sí si sim sì ja one single letter only just label number answer nothing explanation without nur lediglich"
-    " wort mot palabra buchstaben buchstabe lettre letra seulement solo únicamente".split()
-)
 NAMED_NUMBERS = frozenset(name for name in NUMBERS if name.isalpha() and ord(name[0]) < 0x250)
 FIRM_MARKS = (
     "いいえ", "はい", "だけ", "のみ", "言で", "語で", "文字で", "単語で", "いずれか", "不要", "なし", "せず", "か誤", "で答", "で回答",
@@ -200,6 +197,10 @@ ANY_LABEL = 4
 FORMATS = frozenset(("json", "xml", "csv", "yaml", "html", "code", "sql", "markdown"))
 """Where one of these is asked for, "only" speaks of the format and not of a label."""
 UNIT_GATE = frozenset(LATIN_UNITS) | ITEMS
+TELLING = frozenset().union(
+    UNIT_GATE, NAMED_NUMBERS, SMALL, DETAIL, BRIEF, FORMATS, *(gate for gate, _, _ in FIRM_LATIN)
+)
+"""Every word that must occur for a wish to be looked for."""
 LARGEST = 60_000
 COMPOUND = 10
 COMPOUNDS = "学書章動目政节的母款の"

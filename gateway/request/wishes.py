@@ -20,11 +20,14 @@ class Wish(NamedTuple):
     """Whether it names the whole answer, so that little else can follow."""
 
 
-def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool) -> Wish | None:
-    """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim."""
+def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool, digits: bool) -> Wish | None:
+    """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim.
+
+    `words` are those of the text's words that are in `wish_words.TELLING`, or all of them.
+    """
     firm = _firm(text, words, chars, cjk)
     sized = _sized_cjk(text) if cjk and table.COUNTED.search(text) else None
-    if sized is None and words & table.UNIT_GATE and (words & table.NAMED_NUMBERS or table.DIGIT.search(text)):
+    if sized is None and words & table.UNIT_GATE and (digits or words & table.NAMED_NUMBERS):
         sized = _sized_latin(text)
     if firm and sized and sized.tokens > 30:
         return sized
@@ -63,10 +66,9 @@ def _firm(text: str, words: set[str], chars: set[str], cjk: bool) -> Wish | None
         for pattern, tokens in table.FIRM_CJK:
             if pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
                 return Wish(tokens, firm=True)
-    if words & table.FIRM_GATE:
-        for pattern, tokens in table.FIRM_LATIN:
-            if pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
-                return Wish(tokens, firm=True)
+    for gate, pattern, tokens in table.FIRM_LATIN:
+        if words & gate and pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
+            return Wish(tokens, firm=True)
     return None
 
 
