@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
 from gateway.api.exchange import Observer
+from gateway.api.usage import UsageHabits
 from gateway.decisions.log import DecisionLog
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
@@ -97,6 +98,7 @@ class Core:
         self.observers = observers
         self.clock = clock
         self.new_id = new_id
+        self.usage_habits = UsageHabits()
         self.running = 0
         """Requests that have begun and not ended."""
         self.draining = False

@@ -13,9 +13,10 @@ from re import Pattern, compile, escape
 from gateway.api.core import Core
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
+from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
-from gateway.types import Decision
+from gateway.types import Decision, Result
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
@@ -38,6 +39,8 @@ class Plan:
     """Allowed pools, best first."""
     body: BodyFor
     """From the name that the back end serves, the body to send."""
+    usage_open: bool = False
+    """The request is a stream whose client does not say whether it wants usage: the gateway may ask for itself."""
     exclude: frozenset[str] = frozenset()
     """URLs of endpoints that can't serve the request."""
 
@@ -68,7 +71,8 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     total = policy.pools[plan.pools[0]].timeouts.total
     deadline = None if total is None else exchange.started + total
     attempts = Attempts(core.pools, core.metrics.retried)
-    call = _call(core, incoming, plan)
+    asked: set[str] = set()
+    call = _call(core, incoming, plan, asked)
     try:
         async with time_left(deadline, core.clock):
             opened = await attempts.open(call)
@@ -77,7 +81,12 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         exchange.sent_upstream = attempts.sent_at
         exchange.endpoint = attempts.endpoint
     served = served_name(policy, plan.model, opened.lease.pool)
-    await relay(core, incoming, opened, rewriting(policy, plan.asked, served), deadline)
+    pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
+    if pool in asked and opened.streams:
+        rewrite = after(UsageHider(), rewrite)
+    await relay(core, incoming, opened, rewrite, deadline)
+    if plan.usage_open and pool not in asked and exchange.result is Result.OK:
+        core.usage_habits.learn(pool, told=exchange.usage is not None)
 
 
 async def relay(
@@ -113,13 +122,22 @@ def request_target(incoming: Incoming) -> bytes:
     return target + b"?" + query if query else target
 
 
-def _call(core: Core, incoming: Incoming, plan: Plan) -> Call:
+def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
+    """`asked` will hold the pools whose attempt was asked for usage."""
     scope, policy, key = incoming.scope, incoming.active.policy, incoming.exchange.key
+
+    def body(pool: str) -> bytes | AsyncIterator[bytes]:
+        sent = plan.body(served_name(policy, plan.model, pool))
+        if plan.usage_open and isinstance(sent, bytes) and core.usage_habits.asks(pool):
+            asked.add(pool)
+            return asking_for_usage(sent)
+        return sent
+
     return Call(
         method=scope["method"].encode(),
         target=request_target(incoming),
         headers=partial(request_headers, incoming),
-        body=lambda pool: plan.body(served_name(policy, plan.model, pool)),
+        body=body,
         pools=plan.pools,
         exclude=plan.exclude,
         attempts=policy.pools[plan.pools[0]].retry.attempts,
@@ -153,6 +171,11 @@ async def time_left(deadline: float | None, clock: Callable[[], float]) -> Async
             yield
     except TimeoutError:
         raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
+
+
+def after(first: Rewrite, then: Rewrite | None) -> Rewrite:
+    """Both rewrites, in that order."""
+    return first if then is None else lambda piece: then(first(piece))
 
 
 def rewriting(policy: Policy, asked: str | None, served: str) -> Rewrite | None:

@@ -180,8 +180,11 @@ class StreamRelay:
         while piece:
             endpoint.moved, lease.waits = True, False
             tail.feed(piece)
-            if passing := hold.take(piece):
-                await send(rewrite(passing) if rewrite else passing)
+            passing = hold.take(piece)
+            if rewrite and passing:
+                passing = rewrite(passing)
+            if passing:
+                await send(passing)
             lease.waits = True
             piece = await (self._read_after_error() if tail.error_seen else read())
         if held := hold.rest():

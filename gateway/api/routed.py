@@ -14,6 +14,7 @@ from gateway.api.forward import Plan, admit, forward, served_name
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
 from gateway.api.responses import Home, Homes
+from gateway.api.usage import leaves_usage_open
 from gateway.errors import MethodNotAllowed
 from gateway.policy.schema import Model
 from gateway.request.features import extract
@@ -55,6 +56,7 @@ class RoutedApi(Handler):
             asked=body.model,
             pools=exchange.decision.order,
             body=lambda served: raw if served == body.model else rewrite_model(raw, body, served),
+            usage_open=policy.server.ask_usage and self._dialect is OPENAI and leaves_usage_open(body),
         )
         if self._api is Api.RESPONSES:
             plan = self._follow(incoming, plan, body.data.get("previous_response_id"))

@@ -3,7 +3,9 @@
 Learning needs the counts of every finished answer. For a stream the OpenAI API tells them only when asked
 (`stream_options.include_usage`), in one more chunk with no choices, and marks every other chunk with `"usage":null`.
 The question is put into the client's bytes without touching any other; the chunk and the marks are taken out again.
-A client that says anything about `stream_options` itself has settled the matter.
+A client that says anything about `stream_options` itself has settled the matter. So has a back end that tells usage
+unasked (vLLM's `--enable-force-include-usage`): its clients get what they would get without a gateway. Which back
+ends do is seen on the first streams of a pool, which are not asked.
 """
 
 from __future__ import annotations
@@ -12,18 +14,40 @@ import re
 
 from gateway.request.parse import Body
 
+SILENT_STREAMS = 3
+"""Streams of a pool that have to end without usage before it is asked for."""
 _QUESTION = b'"stream_options":{"include_usage":true},'
 _MARK = b',"usage":null'
 _CHUNK = re.compile(rb'data:[^\r\n]*"choices"\s*:\s*\[\s*\][^\r\n]*"usage"\s*:\s*\{[^\r\n]*')
 _ENDS = (b"\r\n", b"\n", b"\r")
 
 
-def asking_for_usage(raw: bytes, body: Body) -> bytes | None:
-    """The body that also asks for usage; None where there is nothing to ask or the client has settled it."""
-    if not body.stream or "stream_options" in body.data:
-        return None
+def leaves_usage_open(body: Body) -> bool:
+    """Whether the request is a stream that says nothing about `stream_options`."""
+    return body.stream and "stream_options" not in body.data
+
+
+def asking_for_usage(raw: bytes) -> bytes:
+    """A JSON object's bytes that also ask for usage."""
     start = raw.index(b"{") + 1
     return raw[:start] + _QUESTION + raw[start:]
+
+
+class UsageHabits:
+    """Which pools keep usage to themselves unless asked."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, int] = {}
+        """Finished streams in a row that told nothing unasked; below zero for a pool that once told."""
+
+    def asks(self, pool: str) -> bool:
+        """Whether streams of the pool are to be asked."""
+        return self._silent.get(pool, 0) >= SILENT_STREAMS
+
+    def learn(self, pool: str, told: bool) -> None:
+        """Takes a finished stream that nobody asked for usage."""
+        seen = self._silent.get(pool, 0)
+        self._silent[pool] = -1 if told or seen < 0 else seen + 1
 
 
 class UsageHider:

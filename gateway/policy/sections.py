@@ -50,6 +50,9 @@ class Server(Section):
     """The `model` of an answer: the name that the client used, or the one that the back end serves."""
     cors: tuple[Origin, ...] = ()
     """Origins whose pages may call from a browser, or `*`; empty for none."""
+    ask_usage: Switch = True
+    """Whether a stream whose client does not ask for its token counts is asked by the gateway, which hides the answer;
+    off: such streams teach nothing."""
     guided: Literal["translate", "refuse", "pass"] = "translate"
     """What happens to the `guided_*` fields, which vLLM ignores since 0.12: see `gateway.api.guided`."""
 

@@ -8,6 +8,7 @@ import json
 import openai
 import pytest
 
+from gateway.api.usage import SILENT_STREAMS
 from tests.answers import cut_stream, raw, reply, stream
 from tests.e2e.events import DONE, ERROR, data_lines, delta, usage
 from tests.gateways import gateway, one_pool
@@ -46,15 +47,53 @@ async def test_the_end_mark_comes_once_and_last() -> None:
             assert got.framing.endswith(b"0\r\n")
 
 
-@pytest.mark.parametrize("options", [{"include_usage": False}, None, {"include_usage": True}])
-async def test_the_client_gets_the_usage_chunk_only_if_it_asked(options: dict[str, bool] | None) -> None:
-    """SSE-04: the gateway changes neither what is asked of the back end nor what comes back."""
+async def as_vllm(call: Call) -> None:
+    """A back end that adds the usage chunk for those who ask."""
+    request = call.request.json()
+    assert isinstance(request, dict)
+    asked = (request.get("stream_options") or {}).get("include_usage")
+    await stream(delta("hi", "stop"), *([usage(9, 7)] if asked else []), DONE)(call)
+
+
+@pytest.mark.parametrize(
+    ("options", "seen", "counted"),
+    [({"include_usage": False}, False, 0), (None, False, 7), ({"include_usage": True}, True, 7)],
+)
+async def test_the_client_gets_the_usage_chunk_only_if_it_asked(
+    options: dict[str, bool] | None, seen: bool, counted: int
+) -> None:
+    """SSE-04: where the client says nothing the gateway asks for itself, counts, and hides the chunk exactly."""
     body = {**STREAM, **({"stream_options": options} if options else {})}
-    async with Stub(stream(delta("hi", "stop"), DONE)) as stub, gateway(one_pool(stub.url)) as running:
+    async with Stub(as_vllm) as stub, gateway(one_pool(stub.url)) as running:
+        for _ in range(SILENT_STREAMS):
+            await ask(running.url, STREAM)
+        assert all(request.json() == STREAM for request in stub.requests)
         got = await ask(running.url, body)
 
-        assert stub.requests[0].json() == body
-        assert b'"usage"' not in got.body
+        assert got.body == delta("hi", "stop") + (usage(9, 7) if seen else b"") + DONE
+        assert running.counted("gateway_output_tokens_total", pool="plain") == counted
+        sent = stub.requests[-1].json()
+        assert sent == {"stream_options": {"include_usage": True}, **body}
+
+
+async def test_a_back_end_that_tells_usage_unasked_is_left_alone() -> None:
+    """SSE-05: with vLLM's forced usage its clients get the chunk, always, and it is counted."""
+    sent = delta("hi", "stop") + usage(9, 7) + DONE
+    async with Stub(stream(sent)) as stub, gateway(one_pool(stub.url)) as running:
+        for _ in range(3 * SILENT_STREAMS):
+            assert (await ask(running.url, STREAM)).body == sent
+
+        assert all(request.json() == STREAM for request in stub.requests)
+
+
+async def test_a_policy_can_forbid_to_ask() -> None:
+    """`ask_usage: false`: the bytes sent are the client's own, whatever is not learned."""
+    raw = json.dumps(STREAM, indent=2).encode()
+    async with Stub(as_vllm) as stub, gateway(one_pool(stub.url) + "server: {ask_usage: false}\n") as running:
+        for _ in range(SILENT_STREAMS + 2):
+            await ask(running.url, raw)
+
+        assert all(request.body == raw for request in stub.requests)
 
 
 async def test_a_usage_chunk_without_choices_passes_and_counts() -> None:
