@@ -206,8 +206,9 @@ class Endpoint:
         elif result not in FAULTS or lease.blameless:
             # A client that left says nothing about the back end.
             breaker.abandoned(lease.epoch)
-        elif result is Result.TIMEOUT and not lease.answered and self.answered_at <= lease.since:
-            # Nobody has had an answer for a whole `first_byte` limit: no need to count to five.
+        elif result is Result.TIMEOUT and not lease.answered and self.answered_at <= (lease.since + now) / 2:
+            # Nobody has had a first byte in the latter half of the limit, though this one and perhaps others waited:
+            # no need to count to five. In the first half, those that were sent before it may have had theirs.
             if lease.epoch == breaker.epoch:
                 self.stalled()
         else:

@@ -102,6 +102,19 @@ class TestStall:
 
         assert only(pools).breaker.reason is Trip.STALL
 
+    def test_answers_to_earlier_requests_do_not_hide_a_hang(self) -> None:
+        """HEALTH-01: an engine may still end what it had begun when it takes up nothing more."""
+        clock = Clock()
+        pools = still(policy_of({"p": ["http://a:1"]}), clock)
+        earlier = lease_of(pools)
+        late = lease_of(pools)
+        clock.pass_(100.0)
+        earlier.first_byte(clock())
+        clock.pass_(200.0)
+        late.release(Result.TIMEOUT)
+
+        assert only(pools).breaker.reason is Trip.STALL
+
     def test_a_timeout_beside_answers_is_one_failure(self) -> None:
         """One request may be too long for the limit on an endpoint that is well."""
         clock = Clock()
