@@ -97,18 +97,18 @@ class Metrics:
         self.child(self.legacy_guided, action).inc()
 
     def observe(self, outcome: Outcome) -> None:
-        """Counts one finished request."""
+        """Counts one finished request. Members of our enums are strings and serve as labels: `.value` is a slow call."""
         decision, estimate = outcome.decision, outcome.estimate
         model = OTHER
         if decision:
             model = self.model_label(decision.model)
         pool = self.pool_label(decision.pool) if decision else NONE
-        task = estimate.task.value if estimate else NONE
-        self.child(self.requests, model, pool, task, outcome.result.value).inc()
+        task = estimate.task if estimate else NONE
+        self.child(self.requests, model, pool, task, outcome.result).inc()
         self.child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started)
         if decision is None:
             return
-        self.child(self.decisions, model, pool, decision.reason.value).inc()
+        self.child(self.decisions, model, pool, decision.reason).inc()
         if outcome.sent_upstream is not None:
             self.overhead.observe(outcome.sent_upstream - outcome.started)
             if outcome.first_byte is not None:
@@ -126,7 +126,7 @@ class Metrics:
             self.child(self.tpot, model, pool).observe(seconds)
         if outcome.estimate and outcome.features:
             predicted = max(outcome.estimate.output_tokens * outcome.features.n, 1.0)
-            self.child(self.predicted_ratio, outcome.estimate.task.value).observe(tokens / predicted)
+            self.child(self.predicted_ratio, outcome.estimate.task).observe(tokens / predicted)
             self.child(self.language_ratio, outcome.features.language).observe(tokens / predicted)
 
     def model_label(self, name: str) -> str:

@@ -104,22 +104,16 @@ class History:
         """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
         base = chain.base
         for level, key, before, after in chain.steps:
-            cell = self._touch(key)
-            weight = 1.0
-            if cell[0] > 2.0:
-                typical = max(_LEAST_TYPICAL, cell[6] / cell[0])
-                miss = (actual - after) / typical
-                weight = min(1.0, (_TAILS + 1.0) / (_TAILS + miss * miss))
             error_before = min(_LARGEST_ERROR, abs(actual - before))
             error_after = min(_LARGEST_ERROR, abs(actual - after))
-            # Errors count in full: a template whose answers have changed soon finds its new ones typical.
-            cell[0] = cell[0] * DECAY + weight
-            cell[1] = cell[1] * DECAY + weight * base
-            cell[2] = cell[2] * DECAY + weight * actual
-            cell[3] = cell[3] * DECAY + weight * base * base
-            cell[4] = cell[4] * DECAY + weight * base * actual
-            cell[5] = cell[5] * DECAY + error_before
-            cell[6] = cell[6] * DECAY + error_after
+            cell = self._touch(key)
+            if cell is None:
+                self._young[key] = [1.0, base, actual, base * base, base * actual, error_before, error_after]
+            else:
+                _add(cell, base, actual, after)
+                # Errors count in full: a template whose answers have changed soon finds its new ones typical.
+                cell[5] = cell[5] * DECAY + error_before
+                cell[6] = cell[6] * DECAY + error_after
             record = self._levels[level]
             record[0] += _LEVEL_PACE * (error_before - record[0])
             record[1] += _LEVEL_PACE * (error_after - record[1])
@@ -131,16 +125,19 @@ class History:
         before = cell[5] + _LEVEL_SHARE * record[0]
         after = cell[6] + _LEVEL_SHARE * record[1]
         better = before * before / (before * before + after * after + 1e-12)
-        return min(1.0, max(0.0, 2.0 * better - 0.3))
+        share = 2.0 * better - 0.3
+        return 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
 
-    def _touch(self, key: int) -> Cell:
+    def _touch(self, key: int) -> Cell | None:
+        """The key's cell, now among the young ones; None for a new key, which there is room for now."""
         cell = self._young.get(key)
         if cell is not None:
             return cell
-        cell = self._old.pop(key, None) or [0.0] * 7
+        cell = self._old.pop(key, None)
         if len(self._young) >= self._half:
             self._old, self._young = self._young, {}
-        self._young[key] = cell
+        if cell is not None:
+            self._young[key] = cell
         return cell
 
     def snapshot(self) -> bytes:
@@ -181,6 +178,19 @@ def imputed(location: float, spread: float, at_least: float) -> float:
     tail = 0.5 * math.erfc(z / math.sqrt(2.0))
     density = math.exp(-0.5 * z * z) / math.sqrt(2.0 * math.pi)
     return max(at_least, location + sigma * density / tail)
+
+
+def _add(cell: Cell, base: float, actual: float, expected: float) -> None:
+    """Adds an observation to a cell's fit; one that is far from what the key expects counts little."""
+    weight = 1.0
+    if cell[0] > 2.0:
+        miss = (actual - expected) / max(_LEAST_TYPICAL, cell[6] / cell[0])
+        weight = min(1.0, (_TAILS + 1.0) / (_TAILS + miss * miss))
+    cell[0] = cell[0] * DECAY + weight
+    cell[1] = cell[1] * DECAY + weight * base
+    cell[2] = cell[2] * DECAY + weight * actual
+    cell[3] = cell[3] * DECAY + weight * base * base
+    cell[4] = cell[4] * DECAY + weight * base * actual
 
 
 def _corrected(cell: Cell, base: float, before: float, slope: float) -> tuple[float, float]:
