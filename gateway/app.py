@@ -47,6 +47,7 @@ from gateway.settings import Settings, resolve
 from gateway.sharing import Sharing, local_view
 from gateway.state.home import open_store
 from gateway.state.snapshot import Snapshots
+from gateway.ui.routes import ui_router
 from gateway.upstream.client import Connector
 from gateway.upstream.connect import connect
 from gateway.upstream.health import Prober
@@ -78,10 +79,12 @@ def build(
     for a shadow policy.
     """
     rng = rng or Random()
-    core, watch, hindsight = compose(settings, policy, env, clock, rng)
+    # Once only: a name taken a second time is another worker's.
+    replica = replica_name(settings.port, env)
+    core, watch, hindsight = compose(settings, policy, replica, env, clock, rng)
     watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
     client = httpx.AsyncClient(trust_env=False)
-    sharing = Sharing(core.store, core.learned, replica_name(env), time.time_ns())
+    sharing = Sharing(core.store, core.learned, replica, time.time_ns())
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -111,12 +114,13 @@ def build(
 
     frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
     frame.include_router(ops_router(core, ModelList(core, client, clock), reload_state))
+    frame.include_router(ui_router(core, reload_state, time.time, settings.workers))
     _shape_errors(frame)
     return Gateway(core, frame)
 
 
 def compose(
-    settings: Settings, policy: Policy, env: Mapping[str, str], clock: Callable[[], float], rng: Random
+    settings: Settings, policy: Policy, replica: str, env: Mapping[str, str], clock: Callable[[], float], rng: Random
 ) -> tuple[Core, Watch, Hindsight]:
     """The parts of the request path, wired, with the policy live."""
     metrics = Metrics(CollectorRegistry())
@@ -129,7 +133,6 @@ def compose(
         learned.routing.curves,
         clock,
     )
-    replica = replica_name(env)
     store = open_store(
         settings.redis_url,
         replica=replica,
@@ -187,10 +190,11 @@ def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
     return connect(endpoint.url, limit=pool.limits.connections)
 
 
-def replica_name(env: Mapping[str, str]) -> str:
-    """Names this process alike after a restart: the host's name and the worker's number."""
+def replica_name(port: int, env: Mapping[str, str]) -> str:
+    """Names this process alike after a restart, and no other one: host, port (a host may run several gateways) and
+    the worker's number. A worker takes its number with the call, so that a second call names another."""
     folder = env.get(DIRECTORY)
-    return f"{socket.gethostname()}-{worker_number(Path(folder)) if folder else 0}"
+    return f"{socket.gethostname()}-{port}-{worker_number(Path(folder)) if folder else 0}"
 
 
 def request_ids(rng: Random) -> Callable[[], str]:

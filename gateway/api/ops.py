@@ -161,11 +161,15 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
         "kind": pool.kind.value,
         "speculative_tokens": pool.speculative.tokens if pool.speculative else 0,
         "in_flight": live.in_flight if live else 0,
+        "waiting": live.waiting if live else 0,
+        "limit": pool.limits.in_flight,
         "endpoints": [
             {
                 "url": s.url,
                 "up": s.up,
                 "draining": s.draining,
+                "gate": s.gate.value,
+                "trip": s.trip.value if s.trip else None,
                 "in_flight": s.in_flight,
                 "started": s.started,
                 "consecutive_failures": s.failures,

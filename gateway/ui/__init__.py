@@ -1,0 +1,1 @@
+"""The status page at `/`, and the stream of snapshots that it and `gateway top` show."""
