@@ -244,6 +244,16 @@ class Curve:
             own = 1.0 + scale * (profile.mean_acceptance_length(task, k) - 1.0)
             self._lengths[task] = min(max(own, 1.0), k + 1.0)
 
+    def bare_step(self, others: float, joins: float) -> float:
+        """Mean step beside `others` if `joins` empty prompts per second joined."""
+        batch = others * self.mix.decoding + 1.0
+        step, fixed = self._step(batch)[0], self._fixed
+        mean = step + fixed
+        for _ in range(4):
+            alone = _exp(-joins * mean)
+            mean -= (mean - step - fixed * (1.0 - alone)) / max(1.0 - joins * fixed * alone, 1.0 - MOST_STALLED)
+        return max(mean, step)
+
     def _pace(self, others: float) -> tuple[float, float, float, float]:
         """Beside `others`: the mean step T with its stalls, what one more sequence adds to a bare step, the chance
         1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again; large batches are
@@ -261,12 +271,7 @@ class Curve:
 
     def _find_pace(self, others: float) -> tuple[float, float, float, float]:
         mix = self.mix
-        batch = others * mix.decoding + 1.0
-        seen = self.profile.attention.seen(mix.context)
-        at = min(int(batch), MOST_RUNNING)
-        base = self._steps[at]
-        slope = self._steps[at + 1] - base + self._context * seen
-        step = base + slope * (batch - at) + (self._context * at + self._mtp_context) * seen
+        step, slope = self._step(others * mix.decoding + 1.0)
         if not others:
             return step, slope, 1.0, 1.0
         near = min(others, 1.0)
@@ -278,6 +283,14 @@ class Curve:
             left = max(spent - joins * fixed * alone, 1.0 - MOST_STALLED)
             mean = max(mean - (spent * mean - step - fixed * (1.0 - alone)) / left, step)
         return mean, slope, alone, left
+
+    def _step(self, batch: float) -> tuple[float, float]:
+        """A bare step and what one more sequence adds to it."""
+        seen = self.profile.attention.seen(self.mix.context)
+        at = min(int(batch), MOST_RUNNING)
+        base = self._steps[at]
+        slope = self._steps[at + 1] - base + self._context * seen
+        return base + slope * (batch - at) + (self._context * at + self._mtp_context) * seen, slope
 
     def _light(self, fresh: float, others: float, step: float, stall: float) -> float:
         """Time to the first token beside less than one other: between an idle engine's and a running one's."""

@@ -99,8 +99,9 @@ class Effects:
 
     @property
     def uncertainty(self) -> float:
-        """Standard error of the correction: relative, 0.1 is 10 %."""
-        return max(COLD, self.spread) / math.sqrt(1.0 + self.base.weight + self.base.foreign_weight)
+        """Standard error of the correction, from the profile's own and that of the observations: 0.1 is 10 %."""
+        seen = (self.base.weight + self.base.foreign_weight) / max(self.spread, LEAST_SPREAD) ** 2
+        return 1.0 / math.sqrt(1.0 / COLD**2 + seen)
 
     def learn(self, ratio: float, keys: Iterable[Hashable], weight: float) -> bool:
         """Takes one ratio of measured over expected, corrections included; returns whether the past was forgotten."""

@@ -105,15 +105,9 @@ class Router:
         if reason is None:
             reason, detail = _why_narrow(candidates, chosen)
         ranked, ranked_by = rank(chosen, estimate, routing, state.away, model.name)
-        if reason is None and place is not None and (stays := _stay(ranked, place)) is not None:
-            if stays is not ranked[0]:
-                ranked_by = Reason.STICKY
-                ranked = [stays, *(c for c in ranked if c is not stays)]
-        elif reason is None and explore and routing.exploration and not (key and key.priority > 0):
-            other = state.explorer.pick(ranked, routing.exploration, state.clock())
-            if other is not None:
-                ranked_by = Reason.EXPLORE
-                ranked = [other, *(c for c in ranked if c is not other)]
+        if reason is None:
+            draw = explore and not (key and key.priority > 0)
+            ranked, ranked_by = self._settle(model.name, ranked, ranked_by, place, draw=draw)
         first = ranked[0].pool.name
         order = [c.pool.name for c in ranked]
         if len(ranked) < len(free) and not (rule and rule.required):
@@ -128,6 +122,27 @@ class Router:
             endpoint=place.endpoint if place is not None and place.pool == first else None,
             thread=thread,
         )
+
+    def _settle(
+        self, model: str, ranked: list[Candidate], ranked_by: Reason, place: Place | None, *, draw: bool
+    ) -> tuple[list[Candidate], Reason]:
+        """Who comes first where the objective alone has ranked: the conversation's pool, the pool whose turn it is, or
+        by chance one to explore."""
+        state = self.state
+        first, reason = ranked[0], ranked_by
+        if place is not None:
+            kept = _stay(ranked, place)
+            if kept is not None and kept is not first:
+                first, reason = kept, Reason.STICKY
+        elif len(ranked) > 1:
+            now = state.clock()
+            if self._fleet:
+                first = state.turns.first(model, ranked, now)
+            if draw and self.policy.routing.exploration:
+                other = state.explorer.pick(ranked, self.policy.routing.exploration, now)
+                if other is not None:
+                    first, reason = other, Reason.EXPLORE
+        return ([first, *(c for c in ranked if c is not first)] if first is not ranked[0] else ranked), reason
 
     def describe(self, view: LoadView) -> dict[str, dict[str, Any]]:
         """Speed curves and crossovers by model, at the load of now; see `crossovers.describe`."""

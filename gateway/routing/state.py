@@ -14,6 +14,7 @@ from gateway.routing.curves import Curves
 from gateway.routing.explore import Explorer
 from gateway.routing.regret import Regret
 from gateway.routing.sticky import Sticky
+from gateway.routing.turns import Turns
 from gateway.types import LoadView, Outcome
 
 
@@ -27,6 +28,7 @@ class RoutingState:
         self.sticky = Sticky()
         self.explorer = Explorer(rng)
         self.regret = Regret(self.curves)
+        self.turns = Turns()
         self.away: set[tuple[str, bool]] = set()
         """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
 

@@ -1,0 +1,119 @@
+"""Conversations stay where their prefix is cached, as long as that is worth it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.routing.sticky import Sticky, turns_to_come
+from gateway.types import Decision, Hints, PoolLoad, Reason, Result, Task
+from tests.routing.worlds import Bench, estimate, outcome, policy, request
+
+SESSION = Hints(session="s-1")
+
+
+def turn(bench: Bench, tokens: float, *, prompt: int = 3000, hints: Hints = SESSION, **features: object) -> Decision:
+    """One turn, answered; the clock goes on by its time."""
+    asked, guess = request(input_tokens=prompt, turns=6, **features), estimate(tokens, Task.TOOL_CALL)
+    decision = bench.route(asked, guess, hints=hints)
+    url = "http://127.0.0.1:9001" if decision.pool == "plain" else "http://127.0.0.1:9002"
+    bench.finish(asked, guess, decision, endpoint=url)
+    return decision
+
+
+def test_a_tool_loop_stays_in_one_pool() -> None:
+    """ROUTE-07: five turns of changing length, one pool, one endpoint."""
+    bench = Bench(policy())
+    first = turn(bench, 40)
+    others = [
+        turn(bench, tokens, prompt=prompt) for tokens, prompt in ((12, 3100), (90, 4000), (35, 5200), (150, 6000))
+    ]
+
+    assert {decision.pool for decision in others} == {first.pool}
+    assert {decision.endpoint for decision in others} == {"http://127.0.0.1:9001"}
+
+
+def test_a_conversation_is_known_without_a_session_header() -> None:
+    """The body's own key does as well; a first turn is nobody's continuation."""
+    bench = Bench(policy())
+    turn(bench, 40, hints=Hints(), thread_key=77)
+
+    assert turn(bench, 40, hints=Hints(), thread_key=77).endpoint is not None
+    assert turn(bench, 40, hints=Hints(), thread_key=78).endpoint is None
+
+
+def test_a_pool_that_saves_much_gets_the_conversation() -> None:
+    """Stickiness is time, not a rule: a crowded pool loses it."""
+    bench = Bench(policy())
+    first = turn(bench, 40)
+    bench.loads.by_pool[first.pool] = PoolLoad(up=1, in_flight=200)
+
+    assert turn(bench, 40).pool != first.pool
+
+
+def test_gates_and_health_override_stickiness() -> None:
+    """Peers that pinned harder kept sending to dead pools."""
+    bench = Bench(policy())
+    first = turn(bench, 40)
+    bench.loads.by_pool[first.pool] = PoolLoad(up=0)
+    moved = turn(bench, 40)
+
+    assert moved.pool != first.pool
+    assert moved.endpoint is None
+
+
+def test_the_cached_prefix_counts_as_time_and_the_reason_says_so() -> None:
+    """Where the other pool would be a little faster, the cache decides."""
+    bench = Bench(policy(routing="objective: expected_time"))
+    bench.loads.by_pool["mtp"] = PoolLoad(up=0)
+    turn(bench, 150, prompt=200)
+    bench.loads.by_pool.clear()
+    decision = turn(bench, 150, prompt=200)
+    saved = next(cost.terms.saved for cost in decision.costs if cost.pool == "plain" and cost.terms)
+
+    assert (decision.pool, decision.reason) == ("plain", Reason.STICKY)
+    assert saved > 0.0
+
+
+def test_an_idle_conversation_is_forgotten() -> None:
+    """After the time to live the cache is taken for lost."""
+    bench = Bench(policy(routing="stickiness: {ttl: 1m}"))
+    turn(bench, 40)
+    bench.clock.now += 61
+
+    assert turn(bench, 40).endpoint is None
+
+
+def test_stickiness_can_be_off() -> None:
+    """`stickiness: off` looks nothing up."""
+    bench = Bench(policy(routing="stickiness: off"))
+    turn(bench, 40)
+
+    assert turn(bench, 40).endpoint is None
+
+
+@pytest.mark.parametrize("result", [r for r in Result if r is not Result.OK])
+def test_a_failed_turn_makes_the_place_forgotten(result: Result) -> None:
+    """Nobody knows what the cache holds after a failure."""
+    bench = Bench(policy())
+    turn(bench, 40)
+    asked, guess = request(turns=6), estimate(40)
+    bench.finish(asked, guess, bench.route(asked, guess, hints=SESSION), result=result)
+
+    assert len(bench.state.sticky) == 0
+
+
+def test_the_table_is_bounded_and_drops_the_longest_idle() -> None:
+    """A million conversations take no more room than the limit."""
+    sticky = Sticky(most=3)
+    for thread in (1, 2, 3, 1, 4):
+        decision = Decision(model="m", pool="p", reason=Reason.TIE, thread=thread)
+        sticky.observe(outcome(request(), estimate(5), decision), now=float(thread))
+
+    assert len(sticky) == 3
+    assert sticky.find("m", 2, 1.0, None) is None
+    assert [sticky.find("m", thread, 4.0, 600.0) is not None for thread in (1, 2, 3, 4)] == [True, False, True, True]
+
+
+def test_a_conversation_is_expected_to_go_on_as_long_as_it_has_gone() -> None:
+    """A move pays its prefill for all turns to come."""
+    assert [turns_to_come(request(turns=n)) for n in (0, 2, 8, 100)] == [1.0, 1.0, 4.0, 6.0]
