@@ -97,7 +97,7 @@ class Metrics:
         self.child(self.legacy_guided, action).inc()
 
     def observe(self, outcome: Outcome) -> None:
-        """Counts one finished request. Members of our enums are strings and serve as labels: `.value` is a slow call."""
+        """Counts one finished request. Our enums' members are strings and serve as labels: `.value` is slow."""
         decision, estimate = outcome.decision, outcome.estimate
         model = OTHER
         if decision:
