@@ -181,9 +181,14 @@ def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
     return table
 
 
-def _script_phrases() -> tuple[tuple[str, int], ...]:
-    found = ((phrase, PHRASE_BIT[name]) for name, text in _PHRASES.items() for phrase in text.split("|"))
-    return tuple((phrase, bit) for phrase, bit in found if not phrase.isascii())
+def _script_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
+    """First character -> (phrase, its bit), for scripts without spaces."""
+    starts: dict[str, tuple[tuple[str, int], ...]] = {}
+    for name, text in _PHRASES.items():
+        for phrase in text.split("|"):
+            if not phrase.isascii():
+                starts[phrase[0]] = (*starts.get(phrase[0], ()), (phrase, PHRASE_BIT[name]))
+    return starts
 
 
 WORDS = _words()

@@ -10,7 +10,6 @@ prompt says is kept for the next request that has it, as most have one of a few.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -37,6 +36,9 @@ _SYSTEMS = 512
 _KNOWN = WORDS.keys()
 _STARTS = STARTS.keys()
 _PHRASE_STARTS = LATIN_PHRASES.keys()
+_SCRIPT_STARTS = SCRIPT_PHRASES.keys()
+# The set of these characters costs less than that of all.
+_START = re.compile(f"[{''.join(map(re.escape, sorted(_STARTS | _SCRIPT_STARTS)))}]")
 # Begins with a literal, so that the search leaps from line to line.
 _OPTION = re.compile(
     r"\n[ \t]{0,8}(?:[-*・•]|\(?[A-Za-z0-9ア-オ①-⑩][).:、．.）:]|\([A-Za-z0-9]{1,2}\))[ \t]{0,8}([^\n]*)"
@@ -92,6 +94,17 @@ def signals(features: Features, ruled: Ruled | None = None) -> Signals:
     return Signals(format(big, _FORMAT).encode().translate(_TO_BITS), (start + rules) / 2, case, ruled.task)
 
 
+class _Marks(NamedTuple):
+    """What a text in a script without spaces holds."""
+
+    parts: tuple[tuple[str, int], ...] = ()
+    """Of the lexicon's groups, each with its bits."""
+    phrases: int = 0
+
+
+_NO_MARKS = _Marks()
+
+
 class _System(NamedTuple):
     """What a system prompt says."""
 
@@ -104,9 +117,14 @@ class _System(NamedTuple):
 @lru_cache(_SYSTEMS)
 def _read_system(text: str) -> _System:
     words = word_list(text.lower())
+    different = set(words)
+    marks = _marks(text)
     template = _TEMPLATE.search(text)
     return _System(
-        groups(text, words), _phrases(text, words, set(words)), template.group() if template else "", "[{" in text
+        groups=_bits(different, text, marks),
+        phrases=_phrases(words, different) | marks.phrases,
+        template=template.group() if template else "",
+        array="[{" in text,
     )
 
 
@@ -120,9 +138,10 @@ def _view(features: Features) -> View:
     last_line = last_part[last_part.rfind("\n") + 1 :]
     words = word_list(ask.lower())
     different = set(words)
-    body = groups(ask, different)
-    first = body if len(first_line) == len(ask) <= _LINE else groups(first_line[:_LINE])
-    last = body if len(last_line) == len(ask) <= _LINE else groups(last_line[-_LINE:])
+    marks = _marks(ask)
+    body = _bits(different, ask, marks)
+    first = body if len(first_line) == len(ask) <= _LINE else _line_bits(first_line[:_LINE], marks)
+    last = body if len(last_line) == len(ask) <= _LINE else _line_bits(last_line[-_LINE:], marks)
     system = _read_system(features.system_text)
     braces = "{" in ask
     template = _TEMPLATE.search(ask[:_HEAD]) if braces and not system.template else None
@@ -142,7 +161,7 @@ def _view(features: Features) -> View:
         body=body,
         last=last,
         any=system.groups | body | last,
-        phrases=_phrases(ask, words, different) | system.phrases,
+        phrases=_phrases(words, different) | marks.phrases | system.phrases,
         switches=switches,
         either=either,
         template=template.group() if template else system.template,
@@ -159,16 +178,35 @@ def _view(features: Features) -> View:
     )
 
 
-def groups(text: str, words: Iterable[str] | None = None) -> int:
-    """The lexicon's groups in a short text, as bits; `words` where they are already known."""
+def groups(text: str) -> int:
+    """The lexicon's groups in a short text, as bits."""
+    return _line_bits(text, _marks(text))
+
+
+def _marks(text: str) -> _Marks:
+    if text.isascii():
+        return _NO_MARKS
+    chars = set(_START.findall(text))
+    phrases = 0
+    for start in _SCRIPT_STARTS & chars:
+        for phrase, bit in SCRIPT_PHRASES[start]:
+            if phrase in text:
+                phrases |= bit
+    return _Marks(tuple([pair for start in _STARTS & chars for pair in STARTS[start] if pair[0] in text]), phrases)
+
+
+def _line_bits(line: str, marks: _Marks) -> int:
+    """The groups in a line of a text whose marks are known: only what is in the text can be in its line."""
+    return _bits(set(word_list(line.lower())), line, marks)
+
+
+def _bits(words: set[str], text: str, marks: _Marks) -> int:
     mask = 0
-    for word in _KNOWN & set(word_list(text.lower()) if words is None else words):
+    for word in _KNOWN & words:
         mask |= WORDS[word]
-    if not text.isascii():
-        for start in _STARTS & set(text):
-            for part, bit in STARTS[start]:
-                if part in text:
-                    mask |= bit
+    for part, bit in marks.parts:
+        if part in text:
+            mask |= bit
     return mask
 
 
@@ -178,17 +216,13 @@ def _asks_either(ask: str) -> bool:
     return any(at > 0 and " or " in ask[max(0, at - 40) : at] for at in ends)
 
 
-def _phrases(text: str, words: list[str], different: set[str]) -> int:
-    """The lexicon's phrases in a text of these words (`different`: each once), as bits."""
+def _phrases(words: list[str], different: set[str]) -> int:
+    """The lexicon's Latin phrases in a text of these words (`different`: each once), as bits."""
     mask = 0
     spaced = ""
     for first in _PHRASE_STARTS & different:
         spaced = spaced or f" {' '.join(words)} "
         for part, bit in LATIN_PHRASES[first]:
             if part in spaced:
-                mask |= bit
-    if not text.isascii():
-        for part, bit in SCRIPT_PHRASES:
-            if part in text:
                 mask |= bit
     return mask
