@@ -16,12 +16,13 @@ from typing import Any
 
 import uvicorn
 
-from gateway import __version__, demo, settings, terminal
+from gateway import __version__, advise, demo, settings, terminal, top
 from gateway.api.core import Learned, activate
 from gateway.api.explain import IdlePools, explain
 from gateway.api.head import Head
 from gateway.app import build
 from gateway.bench import command as bench_command
+from gateway.decisions import command as replay_command
 from gateway.deployments import command as recipe_command
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
@@ -32,11 +33,13 @@ from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import cold_state
 from gateway.sim import command as sim_command
+from gateway.simulate import command as simulate_command
 
 STOP_SECONDS = 2
 """What the server itself waits for once the gateway has drained."""
 
 Verb = Callable[[argparse.Namespace], int]
+MakeVerb = Callable[..., argparse.ArgumentParser]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -63,32 +66,54 @@ def run(argv: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(
+    whole = argparse.ArgumentParser(
         prog="gateway",
         description="An OpenAI-compatible gateway that sends each request to the vLLM pool, plain or MTP, "
         "that will finish it first.",
         epilog="Start with `gateway demo`: no GPU, no configuration.",
     )
-    top.add_argument("--version", action="version", version=f"mtp-gateway {__version__}")
-    verbs = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    whole.add_argument("--version", action="version", version=f"mtp-gateway {__version__}")
+    verbs = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def verb(name: str, action: Verb, help: str, description: str = "") -> argparse.ArgumentParser:
         made = verbs.add_parser(name, help=help, description=description or help[0].upper() + help[1:] + ".")
         made.set_defaults(verb=action)
         return made
 
+    _add_running(verb)
+    _add_asking(verb)
+    return whole
+
+
+def _add_running(verb: MakeVerb) -> None:
+    """What serves, watches or measures."""
     made = verb("demo", demo.main, "see it work: simulated back ends, a short tour, then a gateway to play with")
     demo.add_arguments(made)
     made = verb("serve", _serve, "run the gateway", "Runs the gateway on a policy file, which may be edited live.")
     settings.add_arguments(made)
     made = verb("sim", sim_command.main, "run one simulated vLLM server")
     sim_command.add_arguments(made)
+    made = verb("simulate", simulate_command.main, "policies against workloads on a virtual clock, with no GPU")
+    simulate_command.add_arguments(made)
     made = verb("bench", bench_command.main, "measure the estimator on recorded requests")
     bench_command.add_arguments(made)
     made = verb("recipe", recipe_command.main, "print how to start vLLM for a model on a slice of a GPU")
     recipe_command.add_arguments(made)
+    made = verb("top", top.main, "watch a running gateway in the terminal", "The status page, for ssh.")
+    top.add_arguments(made)
+
+
+def _add_asking(verb: MakeVerb) -> None:
+    """What answers a question and ends."""
     made = verb("check", _check, "validate policy files", "Prints every error as file:line:column: path: message.")
     made.add_argument("files", nargs="+", metavar="FILE", help="policy files")
+    made = verb(
+        "advise",
+        advise.main,
+        "say per pool whether drafting pays",
+        "Reads the back ends' counters for a while; sends no requests.",
+    )
+    advise.add_arguments(made)
     made = verb(
         "explain",
         _explain,
@@ -99,7 +124,14 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
     made.add_argument("--json", action="store_true", help="print JSON")
     made.add_argument("request", metavar="REQUEST.json", help="the request body; - reads standard input")
-    return top
+    made = verb(
+        "replay",
+        replay_command.main,
+        "past decisions again under another policy",
+        "Decides the requests of a decision log again under another policy: how many would go elsewhere, which, and "
+        "the time that this would have gained or lost.",
+    )
+    replay_command.add_arguments(made)
 
 
 def _serve(args: argparse.Namespace) -> int:

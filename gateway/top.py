@@ -1,0 +1,243 @@
+"""`gateway top`: the status page in a terminal, for ssh. It follows the same stream as the page at `/`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import httpx
+import orjson
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gateway.terminal import REASONS, seconds
+
+KEY_VARIABLE = "GATEWAY_OPERATOR_KEY"
+PLAIN_WIDTH = 140
+"""Columns where there is no terminal to tell."""
+SILENCE = 10.0
+"""Seconds without an event after which the connection counts as lost."""
+RETRY_SECONDS = 1.0
+TASK = "chat"
+"""Whose break-even is shown."""
+
+Snapshot = Mapping[str, Any]
+
+
+class Refused(Exception):
+    """The gateway does not show its status; the message says what to do."""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default http://127.0.0.1:8080)")
+    parser.add_argument("--key", default=None, help=f"the operator key, if it needs one (env {KEY_VARIABLE})")
+    parser.add_argument("--once", action="store_true", help="print the state once; so it is without a terminal too")
+
+
+def main(args: argparse.Namespace) -> int:
+    console = Console()
+    key = args.key or os.environ.get(KEY_VARIABLE)
+    once = args.once or not console.is_terminal
+    if not console.is_terminal:
+        console = Console(width=PLAIN_WIDTH)
+    try:
+        if once:
+            console.print(screen(next(snapshots(args.url, key)), rows=15))
+        else:
+            _follow(args.url, key, console)
+    except KeyboardInterrupt:
+        return 0
+    except Refused as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 1
+    except httpx.HTTPError as error:
+        print(f"gateway: {args.url} cannot be reached: {error or type(error).__name__}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def snapshots(url: str, key: str | None) -> Iterator[Snapshot]:
+    """Each snapshot of the stream as it comes. Raises Refused, and httpx.HTTPError for a lost connection."""
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    limits = httpx.Timeout(5.0, read=SILENCE)
+    address = url.rstrip("/") + "/gateway/events"
+    with httpx.stream("GET", address, headers=headers, timeout=limits, trust_env=False) as answer:
+        if answer.status_code != 200:
+            raise Refused(_why(answer, key))
+        for line in answer.iter_lines():
+            if line.startswith("data: "):
+                yield orjson.loads(line[6:])
+    raise httpx.ReadError("the stream ended")
+
+
+def _why(answer: httpx.Response, key: str | None) -> str:
+    if answer.status_code == 401:
+        return "the operator key is wrong" if key else f"an operator key is needed: --key KEY, or {KEY_VARIABLE}"
+    answer.read()
+    try:
+        return str(answer.json()["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return f"{answer.url} answers {answer.status_code}; is this a gateway?"
+
+
+def _follow(url: str, key: str | None, console: Console) -> None:
+    """Shows the stream until interrupted; comes back by itself after a restart of the gateway."""
+    seen = False
+    with Live(Text("connecting"), console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            try:
+                for snapshot in snapshots(url, key):
+                    seen = True
+                    live.update(
+                        screen(snapshot, rows=max(console.height - 14 - len(snapshot["pools"]), 3)), refresh=True
+                    )
+            except httpx.HTTPError:
+                if not seen:
+                    raise
+                live.update(Text(f"{url} is lost; connecting again", style="bold red"), refresh=True)
+                time.sleep(RETRY_SECONDS)
+
+
+def screen(snapshot: Snapshot, rows: int) -> RenderableType:
+    """Everything, with at most `rows` decisions."""
+    return Group(_head(snapshot), _pools(snapshot), _flow(snapshot), *_break_even(snapshot), _decisions(snapshot, rows))
+
+
+def _head(snapshot: Snapshot) -> Text:
+    traffic, policy = snapshot["traffic"], snapshot["policy"]
+    text = Text.assemble(
+        ("MTP gateway ", "bold"),
+        f"{snapshot['version']}  ",
+        (f"{traffic['per_second']:.1f} requests/s", "bold"),
+        f"  {traffic['tokens_per_second']:.0f} tokens/s  first token {seconds(traffic['ttft'])}  ",
+        (f"{traffic['failed']} failed  ", "bold red" if traffic["failed"] else ""),
+        f"saved {traffic['saved'] - traffic['lost']:+.1f} s in {traffic['flow_window']:.0f} s  ",
+        f"policy {policy['hash']} ({policy['objective']})",
+    )
+    problems = [
+        *(["stopping"] if snapshot["draining"] else []),
+        *([f"no pool for {', '.join(snapshot['models_without_pool'])}"] if snapshot["models_without_pool"] else []),
+        *(["the policy file is invalid; the last good one goes on"] if policy["error"] else []),
+        *([] if snapshot["state"]["connected"] else ["shared state is lost"]),
+        *(
+            f"{found['url']} in {found['pool']} drafts otherwise than the policy says"
+            for found in snapshot["disagreements"]
+        ),
+    ]
+    for problem in problems:
+        text.append(f"\n! {problem}", style="bold red")
+    return text
+
+
+def _pools(snapshot: Snapshot) -> Table:
+    table = Table("pool", "kind", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("up", "running", "waiting", "k", "accepted", "by position", "gain"):
+        table.add_column(name, justify="right")
+    table.add_column("drafting")
+    for pool in snapshot["pools"]:
+        reports = [report for report in snapshot["mtp"] if report["pool"] == pool["pool"]] or [None]
+        up = sum(row["up"] for row in pool["endpoints"])
+        for at, report in enumerate(reports):
+            told = _drafting(report)
+            if at:
+                table.add_row("", "", "", "", "", *told)
+                continue
+            limit = f"/{pool['limit']}" if pool["limit"] else ""
+            full = "" if up == len(pool["endpoints"]) else "bold red"
+            table.add_row(
+                pool["pool"],
+                Text(pool["kind"], style="magenta" if pool["kind"] == "mtp" else "cyan"),
+                Text(f"{up}/{len(pool['endpoints'])}", style=full),
+                f"{pool['in_flight']}{limit}",
+                str(pool["waiting"]),
+                *told,
+            )
+    return table
+
+
+def _drafting(report: Mapping[str, Any] | None) -> tuple[str | Text, ...]:
+    if report is None:
+        return ("", "", "", "", "")
+    found, gain = report["acceptance"], report["gain"]
+    style = {"healthy": "green", "unknown": "dim"}.get(report["state"], "bold red")
+    return (
+        str(report["tokens"] or ""),
+        f"{found['acceptance_rate']:.0%}" if found else "-",
+        " ".join(f"{rate:.0%}" for rate in found["position_acceptance_rates"]) if found else "",
+        f"{gain['tpot_improvement_ratio']:+.0%}" if gain else "-",
+        Text(f"{report['model']}: {report['state'].replace('_', ' ')}", style=style),
+    )
+
+
+def _flow(snapshot: Snapshot) -> Table | Text:
+    rows = snapshot["traffic"]["flow"]
+    if not rows:
+        return Text("no requests in the last five minutes\n", style="dim")
+    pools = sorted({row["pool"] for row in rows})
+    counts = {(row["task"], row["pool"]): row["requests"] for row in rows}
+    table = Table("task", box=SIMPLE_HEAD, pad_edge=False)
+    for pool in pools:
+        table.add_column(pool, justify="right")
+    tasks = dict.fromkeys(row["task"] for row in rows)
+    for task in sorted(tasks, key=lambda task: -sum(counts.get((task, pool), 0) for pool in pools)):
+        table.add_row(task, *(str(counts.get((task, pool), "")) for pool in pools))
+    return table
+
+
+def _break_even(snapshot: Snapshot) -> Iterator[Text]:
+    kinds = {pool["pool"]: pool["kind"] for pool in snapshot["pools"]}
+    for model in snapshot["models"]:
+        yield Text(
+            f"{model['model']}: {crossing(model, kinds)} ({TASK}, {model['prompt']} prompt tokens, present load)"
+        )
+
+
+def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
+    """From how many output tokens on the best MTP pool beats the best plain one, in words."""
+    series = {name: row for name, row in model["seconds"][TASK].items() if row}
+    best = {}
+    for kind in ("plain", "mtp"):
+        rows = [row for name, row in series.items() if kinds.get(name) == kind]
+        if not rows:
+            return "one kind of pool only"
+        best[kind] = [min(row[at] for row in rows) for at in range(len(model["lengths"]))]
+    ahead = [math.log(plain / mtp) for plain, mtp in zip(best["plain"], best["mtp"], strict=True)]
+    last = max((at for at, gain in enumerate(ahead) if gain <= 0), default=-1)
+    if last == len(ahead) - 1:
+        return "MTP does not pay at this load"
+    if last < 0:
+        return "MTP is faster at every length"
+    share = -ahead[last] / (ahead[last + 1] - ahead[last])
+    low, high = model["lengths"][last], model["lengths"][last + 1]
+    return f"MTP pays from about {low * (high / low) ** share:.0f} tokens"
+
+
+def _decisions(snapshot: Snapshot, rows: int) -> Table:
+    table = Table("time", "task", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("tokens", justify="right")
+    for name in ("pool", "why", "expected"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("took", justify="right")
+    table.add_column("end")
+    for row in snapshot["decisions"][:rows]:
+        why = row["detail"] if row["reason"] == "rule" else REASONS.get(row["reason"] or "", row["error"] or "")
+        expected = "  ".join(f"{pool['pool']} {pool['out'] or seconds(pool['seconds'])}" for pool in row["pools"])
+        table.add_row(
+            time.strftime("%H:%M:%S", time.localtime(row["at"])),
+            row["task"] or "-",
+            f"{'-' if row['tokens'] is None else row['tokens']} ({row['predicted']})" if row["task"] else "-",
+            row["pool"] or "-",
+            why,
+            expected,
+            seconds(row["seconds"]),
+            Text(row["result"], style="green" if row["result"] == "ok" else "red"),
+        )
+    return table

@@ -1,0 +1,106 @@
+"""`gateway top` against a live gateway, and its arithmetic."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pty
+import signal
+import sys
+
+import pytest
+
+from gateway.cli import run
+from gateway.top import crossing
+from tests.answers import reply
+from tests.gateways import gateway, one_pool, two_pools
+from tests.raw_client import ask, chat
+from tests.stub import Stub
+
+ANSWER = reply({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+KINDS = {"a": "plain", "b": "mtp"}
+
+
+async def top(*words: str) -> int:
+    return await asyncio.to_thread(run, ["top", *words])
+
+
+async def test_it_prints_the_state_once_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    """Pools, where tasks went, break-even and the last decisions, as plain text."""
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
+        await ask(running.url, chat("Is this review positive or negative? One word: zebras are fine."))
+        assert await top("--url", running.url) == 0
+
+    text = capsys.readouterr().out
+    assert "classification" in text
+    assert "m: MTP pays from about" in text
+    assert "1/1" in text
+    assert "\x1b" not in text
+    assert "zebras" not in text
+
+
+async def test_an_empty_gateway_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """No traffic is a state like others."""
+    async with gateway(one_pool("http://127.0.0.1:1")) as running:
+        assert await top("--url", running.url, "--once") == 0
+
+    assert "no requests in the last five minutes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("words", "told"), [((), "--key KEY"), (("--key", "wrong"), "is wrong")])
+async def test_a_missing_key_is_asked_for(
+    words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One clear line and exit code 1."""
+    policy = one_pool("http://127.0.0.1:1") + "access: {operator_key: {env: OPS}}\n"
+    async with gateway(policy, {"OPS": "sesame"}) as running:
+        assert await top("--url", running.url, *words) == 1
+        error = capsys.readouterr().err
+        assert await top("--url", running.url, "--key", "sesame") == 0
+
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """No traceback for a wrong port."""
+    assert run(["top", "--url", "http://127.0.0.1:1"]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+async def test_in_a_terminal_it_follows_until_interrupted() -> None:
+    """On a terminal the screen is drawn anew with each event; ctrl-c ends it with 0."""
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
+        ours, theirs = pty.openpty()
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "top", "--url", running.url, stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        text = b""
+        while text.count(b"requests/s") < 2:
+            text += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 65536), 20)
+        process.send_signal(signal.SIGINT)
+        # Its last words must be read, or it waits for ever to say them.
+        with contextlib.suppress(OSError):
+            while True:
+                await asyncio.to_thread(os.read, ours, 65536)
+        os.close(ours)
+        assert await process.wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("plain", "mtp", "told"),
+    [
+        ([1.0, 2.0, 4.0], [2.0, 2.0, 2.0], "MTP pays from about 2 tokens"),
+        ([1.0, 1.0, 4.0], [2.0, 2.0, 2.0], "MTP pays from about 3 tokens"),
+        ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], "MTP does not pay at this load"),
+        ([3.0, 3.0, 3.0], [2.0, 2.0, 2.0], "MTP is faster at every length"),
+        ([3.0, 3.0, 3.0], None, "one kind of pool only"),
+    ],
+)
+def test_break_even_in_words(plain: list[float], mtp: list[float] | None, told: str) -> None:
+    """The point between two lengths is found on logarithmic axes, as the page draws them."""
+    model = {"lengths": [1, 2, 4], "seconds": {"chat": {"a": plain, "b": mtp}}}
+
+    assert crossing(model, KINDS) == told
