@@ -62,9 +62,9 @@ def _has(text: str, marks: tuple[str, ...]) -> bool:
 
 
 def _firm(text: str, words: set[str], chars: set[str], cjk: bool) -> Wish | None:
-    if cjk and chars & table.FIRM_CHARS and _has(text, table.FIRM_MARKS):
-        for pattern, tokens in table.FIRM_CJK:
-            if pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
+    if cjk and chars & table.FIRM_CHARS:
+        for marks, pattern, tokens in table.FIRM_CJK:
+            if _has(text, marks) and pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
                 return Wish(tokens, firm=True)
     for gate, pattern, tokens in table.FIRM_LATIN:
         if words & gate and pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
