@@ -27,6 +27,7 @@ from gateway import __version__
 from gateway.access.limits import Limits
 from gateway.api.core import Active, Core, Learned, activate
 from gateway.api.models import ModelList
+from gateway.api.opinion import desk_for
 from gateway.api.ops import keep_gauges, ops_router
 from gateway.api.surface import Surface
 from gateway.decisions.log import DecisionLog
@@ -144,7 +145,7 @@ def compose(
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
     hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics)
     core = Core(
-        active=activate(policy, 1, learned.routing),
+        active=activate(policy, 1, learned.routing, desk_for(policy.second_opinion, None, clock)),
         pools=pools,
         watch=watch,
         learned=learned,
@@ -214,7 +215,8 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
     """Follows the policy file; a change goes through the same constructor path as the start."""
 
     def on_change(changed: Policy) -> None:
-        active = activate(changed, core.active.version + 1, core.learned.routing)
+        desk = desk_for(changed.second_opinion, core.active.opinion, core.clock)
+        active = activate(changed, core.active.version + 1, core.learned.routing, desk)
         adopt(core, active)
         core.metrics.policy_reloads.labels("ok").inc()
         log.info("policy reloaded", extra={"fields": {"hash": changed.version_hash, "version": active.version}})

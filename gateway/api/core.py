@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
 from gateway.api.exchange import Observer
+from gateway.api.opinion import OpinionDesk
 from gateway.api.usage import UsageHabits
 from gateway.decisions.log import DecisionLog
 from gateway.errors import BadRequest, UnknownModel
@@ -34,13 +35,16 @@ class Active:
     policy: Policy
     router: Router
     keyring: Keyring
+    opinion: OpinionDesk | None
     version: int
     """Counts the policies that this process has had live."""
 
 
-def activate(policy: Policy, version: int, state: RoutingState | None = None) -> Active:
+def activate(
+    policy: Policy, version: int, state: RoutingState | None = None, opinion: OpinionDesk | None = None
+) -> Active:
     """The only way from a policy to a live one, at the start and on every reload. `state` is what routing learned."""
-    return Active(policy, Router(policy, state), Keyring(policy.access), version)
+    return Active(policy, Router(policy, state), Keyring(policy.access), opinion, version)
 
 
 class Learned:

@@ -13,13 +13,14 @@ from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
 from gateway.api.forward import Plan, admit, forward, served_name
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
+from gateway.api.opinion import OpinionDesk
 from gateway.api.responses import Home, Homes
 from gateway.api.usage import leaves_usage_open
 from gateway.errors import MethodNotAllowed
-from gateway.policy.schema import Model
+from gateway.policy.schema import Facts, Model
 from gateway.request.features import extract
 from gateway.request.parse import parse_body, rewrite_model
-from gateway.types import NO_HINTS, Api
+from gateway.types import NO_HINTS, Api, Hints
 
 DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
 
@@ -51,6 +52,8 @@ class RoutedApi(Handler):
         model, facts = active.router.choose(model, facts)
         await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
         exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
+        if active.opinion and active.opinion.wanted(estimate, exchange.decision):
+            await self._ask_again(incoming, active.opinion, model, facts, hints)
         plan = Plan(
             model=model,
             asked=body.model,
@@ -61,6 +64,17 @@ class RoutedApi(Handler):
         if self._api is Api.RESPONSES:
             plan = self._follow(incoming, plan, body.data.get("previous_response_id"))
         await forward(core, incoming, plan)
+
+    async def _ask_again(self, incoming: Incoming, desk: OpinionDesk, model: Model, facts: Facts, hints: Hints) -> None:
+        """Decides once more on a second opinion's length, if there is one in time."""
+        core, exchange = self.core, incoming.exchange
+        assert exchange.features is not None
+        if (tokens := await desk.ask(exchange.features)) is None:
+            return
+        exchange.features = features = replace(exchange.features, hint_tokens=tokens)
+        exchange.estimate = estimate = core.learned.estimator.estimate(features)
+        router, facts = incoming.active.router, replace(facts, task=estimate.task, output_tokens=estimate.output_tokens)
+        exchange.decision = router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
 
     def _follow(self, incoming: Incoming, plan: Plan, previous: object) -> Plan:
         """Notes where this response will be kept, and sends it to where the one that it continues is."""

@@ -20,6 +20,7 @@ from gateway.policy.sections import (
     Logging,
     Mtp,
     Retry,
+    SecondOpinion,
     Section,
     Server,
     Slice,
@@ -141,6 +142,7 @@ class Document(Section):
     routing: RoutingFields = RoutingFields()
     mtp: Mtp = Mtp()
     access: AccessFields | None = None
+    second_opinion: Annotated[SecondOpinion | None, BeforeValidator(_unless_off)] = None
     logging: Logging = Logging()
 
 

@@ -21,6 +21,7 @@ from gateway.policy.sections import (
     Logging,
     Mtp,
     Retry,
+    SecondOpinion,
     Server,
     Slice,
     Speculative,
@@ -56,6 +57,7 @@ __all__ = [
     "Retry",
     "Routing",
     "Rule",
+    "SecondOpinion",
     "Server",
     "Slice",
     "Speculative",
@@ -196,6 +198,7 @@ class Policy:
     mtp: Mtp = field(default_factory=Mtp)
     access: Access | None = None
     """None: open to everybody."""
+    second_opinion: SecondOpinion | None = None
     logging: Logging = field(default_factory=Logging)
     source: str = ""
     """The file's name, for people."""

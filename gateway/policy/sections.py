@@ -173,6 +173,19 @@ def _unless_off(value: object) -> object:
     return None if is_off(value) else value
 
 
+class SecondOpinion(Section):
+    """A classifier that is asked how long an answer will be, where the estimate is unsure and much hangs on it."""
+
+    url: Url
+    """An OpenAI-compatible server that takes `structured_outputs`, without /v1."""
+    model: Text
+    api_key: Annotated[SecretStr, BeforeValidator(_secret)] | None = None
+    below_confidence: Share = 0.4
+    """Estimates at least this sure are not doubted."""
+    timeout: Seconds = 0.1
+    """An answer later than this is not waited for."""
+
+
 class Logging(Section):
     requests: Share = 1.0
     """Share of requests that get a line."""
