@@ -1,0 +1,33 @@
+{{- define "mtp.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 32 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 32 | trimSuffix "-" }}{{ end -}}
+{{- end }}
+
+{{- define "mtp.chosen" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "mtp.labels" -}}
+{{ include "mtp.chosen" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- /* A pool's pods are chosen by these; `pool` is a list of the chart's context and the pool. */}}
+{{- define "mtp.pool.chosen" -}}
+{{ include "mtp.chosen" (index . 0) }}
+app.kubernetes.io/component: vllm
+mtp-gateway/pool: {{ (index . 1).name }}
+{{- end }}
+
+{{- define "mtp.confined" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "mtp.redis" -}}
+{{- if .Values.redis.enabled }}own{{ else if .Values.redis.existing.secret }}existing{{ end -}}
+{{- end }}
