@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from re import Pattern, compile, escape
+from types import TracebackType
 
 from gateway.api.core import Core
 from gateway.api.handler import Incoming, own_headers
@@ -74,7 +74,7 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     asked: set[str] = set()
     call = _call(core, incoming, plan, asked)
     try:
-        async with time_left(deadline, core.clock):
+        async with TimeLeft(deadline, core.clock):
             opened = await attempts.open(call)
     finally:
         exchange.attempts = attempts.count
@@ -99,9 +99,9 @@ async def relay(
     headers += own_headers(core, incoming.active, exchange)
     if opened.streams:
         stream = StreamRelay(exchange, down, opened, dialect, rewrite, core.clock, policy.server.heartbeat)
-        await stream.run(headers, partial(time_left, deadline, core.clock))
+        await stream.run(headers, partial(TimeLeft, deadline, core.clock))
     else:
-        async with time_left(deadline, core.clock):
+        async with TimeLeft(deadline, core.clock):
             await relay_whole(exchange, down, opened, headers, dialect, rewrite, core.clock)
 
 
@@ -160,17 +160,27 @@ def served_name(policy: Policy, model: Model, pool: str) -> str:
     return policy.pools[pool].model or model.name
 
 
-@asynccontextmanager
-async def time_left(deadline: float | None, clock: Callable[[], float]) -> AsyncIterator[None]:
+class TimeLeft:
     """Limits a block to what is left until the request's deadline. Raises UpstreamTimeout (phase `total`)."""
-    if deadline is None:
-        yield
-        return
-    try:
-        async with asyncio.timeout(deadline - clock()):
-            yield
-    except TimeoutError:
-        raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
+
+    __slots__ = ("_timeout",)
+
+    def __init__(self, deadline: float | None, clock: Callable[[], float]) -> None:
+        self._timeout = None if deadline is None else asyncio.timeout(deadline - clock())
+
+    async def __aenter__(self) -> None:
+        if self._timeout is not None:
+            await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timeout is None:
+            return
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError:
+            raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
 
 
 def after(first: Rewrite, then: Rewrite | None) -> Rewrite:

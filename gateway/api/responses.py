@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from gateway.api.body import read_body
 from gateway.api.core import Core
 from gateway.api.dialect import RESPONSES, Dialect
-from gateway.api.forward import admit, relay, request_headers, request_target, rewriting, time_left
+from gateway.api.forward import TimeLeft, admit, relay, request_headers, request_target, rewriting
 from gateway.api.handler import Handler, Incoming
 from gateway.api.passthrough import allowed, check_path
 from gateway.errors import ConnectFailed, MethodNotAllowed, NotFound, NothingAvailable, UpstreamError, UpstreamTimeout
@@ -94,7 +94,7 @@ class StoredResponse(Handler):
         )
         total = policy.pools[exchange.decision.pool].timeouts.total if exchange.decision.pool in policy.pools else None
         deadline = None if total is None else exchange.started + total
-        async with time_left(deadline, self.core.clock):
+        async with TimeLeft(deadline, self.core.clock):
             opened = await self._open(incoming, home, raw)
         rewrite = rewriting(policy, home.asked, home.served) if home else None
         await relay(self.core, incoming, opened, rewrite, deadline)
