@@ -276,6 +276,8 @@ class Outcome:
     finish_reason: str | None = None
     sent_upstream: float | None = None
     """When the last attempt began."""
+    waited: float = 0.0
+    """Seconds in the admission queue."""
     first_byte: float | None = None
     """When the first body byte of the answer came from the back end."""
     attempts: int = 0

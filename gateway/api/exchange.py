@@ -43,6 +43,7 @@ class Exchange:
         "ticket",
         "translated",
         "usage",
+        "waited",
     )
 
     def __init__(self, request_id: str, started: float, observers: Sequence[Observer]) -> None:
@@ -58,6 +59,7 @@ class Exchange:
         self.response: Response | None = None
         self.endpoint: str | None = None
         self.sent_upstream: float | None = None
+        self.waited = 0.0
         self.first_byte: float | None = None
         self.attempts = 0
         self.translated: tuple[str, ...] = ()
@@ -96,6 +98,7 @@ class Exchange:
             usage=self.usage,
             finish_reason=self.finish_reason,
             sent_upstream=self.sent_upstream,
+            waited=self.waited,
             first_byte=self.first_byte,
             attempts=self.attempts,
             key=self.key.name if self.key else None,

@@ -79,6 +79,7 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     finally:
         exchange.attempts = attempts.count
         exchange.sent_upstream = attempts.sent_at
+        exchange.waited = attempts.waited
         exchange.endpoint = attempts.endpoint
     served = served_name(policy, plan.model, opened.lease.pool)
     pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
