@@ -28,9 +28,10 @@ Document = dict[str, Any]
 
 
 def digest(values: Path | None) -> str:
-    """Of every file of the chart and of the values."""
+    """Of the values and every file of the chart, but for the rules, which the rendered manifests leave out."""
     found = hashlib.sha256()
-    for path in [*sorted(path for path in CHART.rglob("*") if path.is_file()), *([values] if values else [])]:
+    files = sorted(path for path in CHART.rglob("*") if path.is_file() and path.parent.name != "files")
+    for path in [*files, *([values] if values else [])]:
         found.update(path.relative_to(TOP).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return found.hexdigest()
 

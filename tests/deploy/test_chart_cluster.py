@@ -135,14 +135,26 @@ def test_monitors_find_their_services() -> None:
 
 
 def test_the_rules_of_the_chart_are_the_repositorys() -> None:
-    """Where there are rules for Prometheus, the chart carries that very file as a PrometheusRule."""
-    rules = CHART.parents[1] / "prometheus/rules.yaml"
-    if not rules.exists():
-        pytest.skip("no rules for Prometheus here")
+    """The chart carries the repository's rules for Prometheus by a link, and not a copy that would grow old."""
+    link = CHART / "files/rules.yaml"
 
-    assert (CHART / "files/rules.yaml").read_bytes() == rules.read_bytes()
-    (rule,) = of_kind("full", "PrometheusRule").values()
-    assert rule["spec"] == yaml.safe_load(rules.read_text("utf-8"))
+    assert link.is_symlink()
+    assert link.resolve() == CHART.parents[1] / "prometheus/rules.yaml"
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.skipif(not chart.has_helm(), reason="no Helm here")
+def test_the_rules_become_a_resource(scaled: bool) -> None:
+    """PrometheusRule has every rule as it is written, but for the alert on single engines where KEDA scales them."""
+    written = yaml.safe_load((CHART / "files/rules.yaml").read_text("utf-8"))["groups"]
+    made = chart.documents({"monitoring": {"enabled": True}, "keda": {"enabled": scaled}})
+    (rule,) = [found for found in made if found["kind"] == "PrometheusRule"]
+    left_out = {"GatewayEndpointDown"} if scaled else set()
+
+    assert "GatewayEndpointDown" in {one.get("alert") for group in written for one in group["rules"]}
+    assert rule["spec"]["groups"] == [
+        {**group, "rules": [one for one in group["rules"] if one.get("alert") not in left_out]} for group in written
+    ]
 
 
 @each

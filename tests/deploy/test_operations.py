@@ -1,0 +1,47 @@
+"""The operator's notes name things that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.cli import parser
+
+TOP = Path(__file__).resolve().parents[2]
+NOTES = (TOP / "deploy/OPERATIONS.md").read_text("utf-8")
+
+
+def test_files_that_the_notes_name_exist() -> None:
+    """Every path of the repository in the notes is there."""
+    named = set(re.findall(r"\bdeploy/[\w./-]*\w", NOTES))
+
+    assert len(named) > 5
+    assert [path for path in sorted(named) if not (TOP / path).exists()] == []
+
+
+def test_alerts_that_the_notes_name_exist() -> None:
+    """Every alert in the notes is one of the rules."""
+    rules = yaml.safe_load((TOP / "deploy/prometheus/rules.yaml").read_text("utf-8"))
+    alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
+    named = set(re.findall(r"`(Gateway[A-Z]\w+)`", NOTES))
+
+    assert named
+    assert named <= alerts
+
+
+@pytest.mark.parametrize("verb", sorted(set(re.findall(r"`gateway ([a-z]+)", NOTES))))
+def test_commands_that_the_notes_name_exist(verb: str) -> None:
+    """Every verb in the notes is one of the program's."""
+    with pytest.raises(SystemExit) as caught:
+        parser().parse_args([verb, "--help"])
+    assert caught.value.code == 0
+
+
+def test_values_that_the_notes_name_exist() -> None:
+    """The chart's values in the notes are the chart's."""
+    values = (TOP / "deploy/helm/mtp-gateway/values.yaml").read_text("utf-8")
+
+    assert all(name in values for name in ("maxReplicas", "preStopSeconds", "inFlight", "draftTokens", "downloads"))
