@@ -7,10 +7,12 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from math import inf
 from re import Pattern, compile, escape
 from types import TracebackType
 
 from gateway.api.core import Core
+from gateway.api.exchange import Exchange
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.api.usage import UsageHider, asking_for_usage
@@ -144,6 +146,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
         attempts=policy.pools[plan.pools[0]].retry.attempts,
         wait_for_first=policy.server.heartbeat is None,
         work=_work(incoming.exchange.decision),
+        first=_first(incoming.exchange),
         key=key.name if key else None,
         priority=key.priority if key else 0,
     )
@@ -154,6 +157,17 @@ def _work(decision: Decision | None) -> float:
     if decision is None:
         return 1.0
     return next((cost.seconds for cost in decision.costs if cost.pool == decision.pool and cost.seconds), 1.0)
+
+
+def _first(exchange: Exchange) -> float:
+    """Expected seconds to the first byte in the chosen pool: a stream's first token, else all of the answer."""
+    decision, features = exchange.decision, exchange.features
+    if decision is None or features is None:
+        return inf
+    terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
+    if terms is None:
+        return inf
+    return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
 
 
 def served_name(policy: Policy, model: Model, pool: str) -> str:

@@ -12,6 +12,7 @@ has, as long as it is small enough to gather. An endpoint that is found dead in 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -27,10 +28,12 @@ from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 from gateway.upstream.retry import (
     FREE,
+    OVERDUE,
     RETRY_STATUSES,
     WITHOUT_BUDGET,
     Hung,
     Moved,
+    Overdue,
     class_of,
     class_of_answer,
     error_code,
@@ -63,6 +66,8 @@ class Call:
     """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
     work: float = 1.0
     """Expected seconds of service, for fairness in the queue."""
+    first: float = math.inf
+    """Expected seconds to the answer's first byte; infinite where nothing is known."""
     priority: int = 0
     key: str | None = None
     exclude: frozenset[str] = frozenset()
@@ -159,10 +164,7 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
-            breaker = lease.endpoint.breaker
-            if late.phase == "first_byte" and breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
-                return None, Hung(late.message, phase=late.phase)
-            return None, late
+            return None, late if late.phase != "first_byte" else _why_late(late, lease, self._call.first)
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
             return None, failed
@@ -263,6 +265,16 @@ async def _gather(response: Response, first: bytes) -> bytes:
         pieces.append(first)
         size += len(first)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _why_late(late: UpstreamTimeout, lease: Lease, expected: float) -> UpstreamTimeout:
+    """Of a first byte that did not come in time: is the endpoint at fault, has the request got stuck, or is it long?"""
+    breaker, limit = lease.endpoint.breaker, lease.endpoint.timeouts.first_byte
+    if breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
+        return Hung(late.message, phase=late.phase)
+    if limit is not None and expected * OVERDUE <= limit:
+        return Overdue(late.message, phase=late.phase)
+    return late
 
 
 def _heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:

@@ -10,7 +10,9 @@
     moved         the endpoint was found dead while the request waited  yes, without the budget: the dead do no work
     hung          no first byte in time, for this request or any other
                   there: the endpoint counts as dead from then on       yes
-    timeout       no first byte in time, beside others that had theirs  no: the engine may be at work on it
+    overdue       likewise beside others that had theirs, many times
+                  later than was expected: stuck                        yes
+    timeout       likewise, for a request that may well take so long    no: the engine may be at work on it
     4xx           the request is at fault                               no, and never counted against the endpoint
 
 Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
@@ -41,6 +43,9 @@ FREE = frozenset({"connect", "connections"})
 """Classes in which nothing was sent."""
 WITHOUT_BUDGET = FREE | {"moved"}
 
+OVERDUE = 3.0
+"""A first byte's time limit that is so many times the expected time finds a request stuck, not long."""
+
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
 _ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"error")')
 
@@ -51,6 +56,10 @@ class Moved(ConnectionLost):
 
 class Hung(UpstreamTimeout):
     """No first byte in time at an endpoint that is found hung by just that."""
+
+
+class Overdue(UpstreamTimeout):
+    """No first byte in time, which is `OVERDUE` times what the request was expected to take, or more."""
 
 
 class RetryBudget:
@@ -96,6 +105,8 @@ def class_of(error: Exception | None) -> str | None:
         return "lost"
     if isinstance(error, Hung):
         return "hung"
+    if isinstance(error, Overdue):
+        return "overdue"
     if isinstance(error, UpstreamTimeout) and error.phase == "connect":
         return "connect"
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from math import inf
 from random import Random
 
 from gateway.errors import GatewayError
@@ -90,7 +91,9 @@ class Client:
         self.retries: list[tuple[str, str]] = []
         self.last: Attempts | None = None
 
-    async def open(self, attempts: int = 2, *, wait_for_first: bool = True, order: tuple[str, ...] = ()) -> Opened:
+    async def open(
+        self, attempts: int = 2, *, wait_for_first: bool = True, order: tuple[str, ...] = (), first: float = inf
+    ) -> Opened:
         self.last = Attempts(self.pools, lambda pool, reason: self.retries.append((pool, reason)))
         call = Call(
             method=b"POST",
@@ -100,6 +103,7 @@ class Client:
             pools=order or tuple(pool.name for pool in self.pools),
             attempts=attempts,
             wait_for_first=wait_for_first,
+            first=first,
         )
         return await self.last.open(call)
 
