@@ -110,7 +110,9 @@ class Metrics:
             return
         self.child(self.decisions, model, pool, decision.reason).inc()
         if outcome.sent_upstream is not None:
-            self.overhead.observe(outcome.sent_upstream - outcome.started - outcome.waited)
+            if outcome.attempts == 1:
+                # With more, the time before the last attempt is mostly the back ends' own.
+                self.overhead.observe(outcome.sent_upstream - outcome.started - outcome.waited)
             if outcome.first_byte is not None:
                 self.child(self.ttft, model, pool).observe(outcome.first_byte - outcome.sent_upstream)
         if outcome.result is Result.OK:
