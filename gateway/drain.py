@@ -1,8 +1,9 @@
 """Stopping without loss: a stop signal turns readiness off, lets running requests end, then lets the server stop.
 
 While draining, the listener stays, `/ready` answers 503, and a new request is refused with `Retry-After` and
-`Connection: close`, so that a load balancer or an SDK takes it elsewhere. When nothing runs any more, or the policy's
-`server.grace` is over, the server's own handler gets the signal. A second signal goes to it at once.
+`Connection: close`, so that a load balancer or an SDK takes it elsewhere. When nothing runs any more and nobody has
+come for a moment (a balancer needs one to notice), or the policy's `server.grace` is over, the server's own handler
+gets the signal. A second signal goes to it at once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ log = logging.getLogger("gateway")
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_SECONDS = 0.05
+QUIET_SECONDS = 0.5
+"""How long nothing must have come. A listener that closes cuts off whoever is just connecting, without an answer."""
 
 
 class Draining(Protocol):
@@ -27,6 +30,8 @@ class Draining(Protocol):
     draining: bool
     running: int
     """Requests that have begun and not ended."""
+    turned_away: int
+    """Requests refused because of the draining."""
 
 
 @contextmanager
@@ -43,9 +48,12 @@ def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[Non
 
     async def drain(number: int) -> None:
         deadline = loop.time() + grace()
-        # The count is of live requests; a request's end is no event that anything else would wait for.
-        while core.running and loop.time() < deadline:  # noqa: ASYNC110
+        # The counts are of live requests; their coming and going is no event that anything else would wait for.
+        turned_away, quiet_from = core.turned_away, loop.time()
+        while loop.time() < min(deadline, quiet_from + QUIET_SECONDS):
             await asyncio.sleep(LOOK_SECONDS)
+            if core.running or core.turned_away != turned_away:
+                turned_away, quiet_from = core.turned_away, loop.time()
         log.info("drained", extra={"fields": {"still_running": core.running}})
         stop_server(number)
 

@@ -107,6 +107,8 @@ class Core:
         """Requests that have begun and not ended."""
         self.draining = False
         """Set once the process is to stop: what runs may end, nothing new begins."""
+        self.turned_away = 0
+        """Requests refused because of that."""
 
 
 def find_model(policy: Policy, name: str | None) -> Model:

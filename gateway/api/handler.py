@@ -64,6 +64,7 @@ class Handler:
         core.running += 1
         try:
             if core.draining:
+                core.turned_away += 1
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             core.pools.shedder.check(core.running)
             exchange.key = active.keyring.check(head.credential)
