@@ -78,9 +78,10 @@ class ModelField:
 class Upload:
     """One form, from the client's pieces to the pieces that go upstream."""
 
-    def __init__(self, pieces: AsyncIterator[bytes], content_type: bytes) -> None:
-        """Raises BadRequest where the content type names no boundary."""
+    def __init__(self, pieces: AsyncIterator[bytes], content_type: bytes, declared: int | None = None) -> None:
+        """`declared` is the form's length where it is known. Raises BadRequest for a content type without boundary."""
         self._pieces = pieces
+        self._declared = declared
         self._field = ModelField(content_type)
         self._held = tempfile.SpooledTemporaryFile(max_size=HELD_IN_MEMORY)  # noqa: SIM115 - closed by `close`
         self._under_way = False
@@ -94,7 +95,7 @@ class Upload:
         async for piece in self._pieces:
             self.size += len(piece)
             self._held.write(piece)
-            if self._field.feed(piece):
+            if self._field.feed(piece) and self.size != self._declared:
                 break
         else:
             self.whole = True

@@ -69,7 +69,7 @@ class PassThrough(Handler):
     async def _upload(self, incoming: Incoming) -> None:
         policy, head, down = incoming.active.policy, incoming.head, incoming.down
         pieces = down.pieces(policy.server.max_body_bytes, head.content_length)
-        upload = Upload(_then_watch(down, pieces, asyncio.current_task()), head.content_type)
+        upload = Upload(_then_watch(down, pieces, asyncio.current_task()), head.content_type, head.content_length)
         try:
             asked = await upload.model()
             model = named(policy, asked)

@@ -79,7 +79,7 @@ def plan(request: Request, prompt: str, choice: int, *, server_seed: int, room: 
 
 def _runs(request: Request, prompt: str, rng: Random) -> tuple[Task, list[tuple[str, str, list[str]]]]:
     """Task, and (kind, name, token texts) of each segment."""
-    instruction = request.instruction if request.chat else prompt
+    instruction = request.instruction or prompt
     reading = _forced_reading(request, read(instruction, rng))
     runs: list[tuple[str, str, list[str]]] = []
     if _thinks(request):

@@ -54,8 +54,9 @@ class Service:
 
     async def handle(self, scope: Scope, raw: bytes, receive: Receive, reply: Reply, faults: Faults) -> None:
         """Serves one request to its end. Raises ApiError before anything was sent, ClientGone at any time."""
-        chat = scope["path"].endswith("/chat/completions")
-        request = parse(decode_json(raw, header(scope, b"content-type") or ""), chat=chat, limits=self.limits)
+        chat = "/chat/completions" in scope["path"]
+        body = decode_json(raw, header(scope, b"content-type") or "")
+        request = parse(body, chat=chat, limits=self.limits, batch=scope["path"].endswith("/batch"))
         self._admit(len(request.prompts) * request.n)
         mailbox = Mailbox(whole=not request.stream)
         choices: list[Choice] = []

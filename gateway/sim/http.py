@@ -50,6 +50,8 @@ class Reply:
 
     def __init__(self, send: Send) -> None:
         self._send = send
+        self.raw_send = send
+        """For another reply to the same request."""
         self.status = 0
 
     async def start(self, status: int, headers: Headers) -> None:

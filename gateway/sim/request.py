@@ -97,7 +97,7 @@ def _lenient(raw: bytes) -> object:
         ) from error
 
 
-def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits) -> Request:
+def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits, batch: bool = False) -> Request:
     """Checks a body. Raises ApiError with vLLM's status and words."""
     _check_types(body, chat)
     model = _model(body, limits)
@@ -106,9 +106,13 @@ def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits) -> Request:
     stream = body.get("stream") is True
     if options and not stream:
         raise invalid("Stream options can only be defined when `stream=True`.", param="stream_options")
-    prompts, instruction = (
-        chat_prompt(body["messages"], body.get("tools")) if chat else completion_prompts(body["prompt"])
-    )
+    prompts: tuple[str | tuple[int, ...], ...]
+    if batch:
+        prompts, instruction = _conversations(body), ""
+    elif chat:
+        prompts, instruction = chat_prompt(body["messages"], body.get("tools"))
+    else:
+        prompts, instruction = completion_prompts(body["prompt"])
     maximum = (body.get("max_completion_tokens") if chat else None) or body.get("max_tokens")
     if maximum is None and not chat:
         maximum = 16
@@ -131,6 +135,17 @@ def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits) -> Request:
         logprobs=_logprobs(body, chat),
         echo=not chat and body.get("echo") is True,
     )
+
+
+def _conversations(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The prompts of a batch. Raises ApiError."""
+    for name in ("stream", "tools", "use_beam_search"):
+        if body.get(name):
+            raise invalid(f"`{name}` is not supported in a batch.", param=name)
+    conversations = body["messages"]
+    if not conversations or not all(isinstance(one, list) for one in conversations):
+        raise field_errors([("messages", "Input should be a list of conversations", "list_type")])
+    return tuple(chat_prompt(one, None)[0][0] for one in conversations)
 
 
 def _check_types(body: Mapping[str, Any], chat: bool) -> None:

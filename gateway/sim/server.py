@@ -24,6 +24,7 @@ from gateway.sim.metrics import Metrics
 from gateway.sim.prompts import chat_prompt
 from gateway.sim.request import decode_json
 from gateway.sim.settings import VERSION, SimSettings
+from gateway.sim.surface import OtherRoutes
 from gateway.sim.tokens import Vocabulary
 
 _METRICS_TYPE = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -64,6 +65,7 @@ class SimApp:
         self._open = 0
         self._gone = 0
         self._apply_faults()
+        self._other = OtherRoutes(settings.names, self._run)
         self._routes: Mapping[str, Mapping[str, Handler]] = {
             "/v1/chat/completions": {"POST": self._completion},
             "/v1/completions": {"POST": self._completion},
@@ -75,6 +77,7 @@ class SimApp:
             "/metrics": {"GET": self._exposition},
             "/tokenize": {"POST": self._tokenize},
             "/detokenize": {"POST": self._detokenize},
+            **self._other.routes(),
             "/sim/faults": {"GET": self._get_faults, "POST": self._set_faults},
             "/sim/stats": {"GET": self._stats},
         }
@@ -89,13 +92,17 @@ class SimApp:
         await receive()
         await send({"type": "lifespan.startup.complete"})
         await receive()
+        await self._other.stop()
         await self._driver.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
     async def _http(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         path, method = scope["path"], scope["method"]
-        handlers = self._routes.get(path)
+        handlers = self._routes.get(path) or self._other.stored(path)
         self._open += 1
+        route = path if path in self._routes else "/v1/responses/{response_id}" if handlers else "none"
+        if handlers and method == "POST":
+            self._seen[route] = self._seen.get(route, 0) + 1
         try:
             if not self._authorized(scope, path):
                 await reply.whole(401, b'{"error":"Unauthorized"}', JSON)
@@ -116,7 +123,7 @@ class SimApp:
             await reply.cut(receive, reset=False)
         finally:
             self._open -= 1
-            self._metrics.count_response(path if handlers else "none", method, reply.status or 499)
+            self._metrics.count_response(route, method, reply.status or 499)
 
     def _authorized(self, scope: Scope, path: str) -> bool:
         key = self._settings.api_key
@@ -126,9 +133,9 @@ class SimApp:
         return scheme.lower() == "bearer" and hmac.compare_digest(given.encode(), key.encode())
 
     async def _completion(self, scope: Scope, receive: Receive, reply: Reply) -> None:
-        path = scope["path"]
-        self._seen[path] = self._seen.get(path, 0) + 1
-        raw = await read_body(receive)
+        await self._run(scope, await read_body(receive), receive, reply)
+
+    async def _run(self, scope: Scope, raw: bytes, receive: Receive, reply: Reply) -> None:
         faults = self._switch.draw()
         if faults.hang:
             mailbox = Mailbox(whole=False)
