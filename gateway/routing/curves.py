@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from gateway.profiles import Profile
 from gateway.routing.curve import Curve, Mix, bucket_of
-from gateway.routing.learned import HALF_LIFE
+from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
 
 MOST_CURVES = 1024
@@ -39,16 +39,23 @@ class Curves:
         self._view = view
         self._curves: dict[tuple[str, str], Curve] = {}
         self._mixes: dict[str, Mix] = {}
+        self._alike: dict[tuple[str, str], list[Curve]] = {}
+        """Curves of one model on the same hardware."""
         self._ticked = self._faded = clock()
 
     def curve(self, pool: str, model: str, profile: Profile, k: int) -> Curve:
         """The curve of a pool and model; a new one where there is none yet, or for another profile or k."""
         found = self._curves.get((pool, model))
-        if found is None or found.k != k or found.profile is not profile:
+        if found is None or found.k != k or found.profile != profile:
             if len(self._curves) >= MOST_CURVES:
                 del self._curves[next(iter(self._curves))]
+            if len(self._mixes) >= MOST_CURVES:
+                del self._mixes[next(iter(self._mixes))]
             mix = self._mixes.setdefault(pool, Mix())
             found = self._curves[pool, model] = Curve(pool, model, profile, k, mix)
+            self._alike.clear()
+            for curve in self._curves.values():
+                self._alike.setdefault((curve.model, curve.profile.hardware), []).append(curve)
         return found
 
     def __iter__(self) -> Iterator[Curve]:
@@ -131,6 +138,14 @@ class Curves:
                 curve.tpot.learn(total / expected, keys, share * _weight(tokens))
             if share < 0.9 and not waits:
                 curve.ttft.learn(total / expected, firsts, 1.0 - share)
+
+        self._compare(curve)
+
+    def _compare(self, curve: Curve) -> None:
+        alike = self._alike[curve.model, curve.profile.hardware]
+        if len(alike) > 1:
+            pull_together([one.tpot.base for one in alike])
+            pull_together([one.ttft.base for one in alike])
 
     def _tick(self, now: float) -> None:
         for mix in self._mixes.values():

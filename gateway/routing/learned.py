@@ -7,15 +7,16 @@ is a sum of small effects:
 
 Each request moves the effects by its relative error (a stochastic approximation; the mean of the ratio, not of its
 logarithm, because expected times are what is compared). An effect moves fast at first, slowly later, and returns to
-zero without data. Outliers count as three standard deviations at most. A two-sided CUSUM on the standardised errors
-notices that the engine has changed (another k, a drafter that no longer fits, a neighbour on the GPU); then the past
-counts as one request only, so that the next few decide.
+zero without data, or half-way to what pools on the same hardware have shown. Outliers count as three standard
+deviations at most. A two-sided CUSUM on the standardised errors notices that the engine has changed (another k, a
+drafter that no longer fits, a neighbour on the GPU); then the past counts as one request only, so that the next few
+decide.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 HALF_LIFE = 600.0
 """Seconds after which an observation counts half."""
@@ -28,6 +29,7 @@ LEAST_SPREAD = 0.04
 SLACK = 1.0
 ALARM = 20.0
 """The CUSUM ignores errors below `SLACK` standard deviations and alarms when the rest sum up to `ALARM`."""
+LIKENESS = 0.5
 _CLIP = 3.0
 _BASE_PRIOR = 2.0
 _PART_PRIOR = 8.0
@@ -35,13 +37,15 @@ _MOST_PARTS = 64
 
 
 class Cell:
-    """One effect: a weighted mean of our own and of other replicas' observations, drawn to zero by `prior` of them."""
+    """One effect: a mean of our own and other replicas' observations, drawn to `center` by `prior` of them."""
 
-    __slots__ = ("foreign_sum", "foreign_weight", "prior", "sum", "value", "weight")
+    __slots__ = ("center", "foreign_sum", "foreign_weight", "prior", "sum", "value", "weight")
 
     def __init__(self, prior: float) -> None:
         self.prior = prior
         self.weight = self.sum = self.foreign_weight = self.foreign_sum = self.value = 0.0
+        self.center = 0.0
+        """What is believed without observations: 0 is the profile."""
 
     def add(self, target: float, weight: float) -> None:
         if (total := self.weight + weight) > MOST:
@@ -71,7 +75,20 @@ class Cell:
         self.refresh()
 
     def refresh(self) -> None:
-        self.value = (self.sum + self.foreign_sum) / (self.weight + self.foreign_weight + self.prior)
+        total = self.sum + self.foreign_sum + self.prior * self.center
+        self.value = total / (self.weight + self.foreign_weight + self.prior)
+
+
+def pull_together(cells: Sequence[Cell]) -> None:
+    """Lets effects that have a cause in common, such as a machine that is not as its profile says, believe half of
+    what the others have observed, as long as they have observed little themselves."""
+    weight = sum(cell.weight for cell in cells)
+    total = sum(cell.sum for cell in cells)
+    for cell in cells:
+        center = LIKENESS * (total - cell.sum) / (weight - cell.weight + _PART_PRIOR)
+        if center != cell.center:
+            cell.center = center
+            cell.refresh()
 
 
 class Effects:

@@ -242,3 +242,22 @@ def test_a_cached_prefix_is_time_saved() -> None:
 
     assert cold.first - warm.first == pytest.approx(warm.saved, rel=0.01)
     assert warm.saved == pytest.approx(7000 / G4.prefill.tokens_per_second, rel=0.01)
+
+
+def test_pools_on_the_same_hardware_believe_half_of_each_other() -> None:
+    """A machine that is twice as slow as its profile is so for the pool that has served nothing yet, too."""
+    lab = Lab(slower(G4, 2.0))
+    other = lab.curves.curve("plain", MODEL, G4, 0)
+    elsewhere = lab.curves.curve("far", MODEL, replace(G4, hardware="other"), 0)
+    before = other.decode_seconds(100, Task.CHAT, 0), elsewhere.decode_seconds(100, Task.CHAT, 0)
+    lab.serve(60)
+
+    assert 1.1 * before[0] < other.decode_seconds(100, Task.CHAT, 0) < 1.6 * before[0]
+    assert elsewhere.decode_seconds(100, Task.CHAT, 0) == before[1]
+
+
+def test_a_profile_read_anew_is_the_same_profile() -> None:
+    """A reload that reads a profile from its file again keeps what was learned."""
+    lab = Lab()
+
+    assert lab.curves.curve(POOL, MODEL, replace(G4), 2) is lab.curve
