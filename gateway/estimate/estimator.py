@@ -32,6 +32,8 @@ _CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
 _WAITING = 2048
 _FRESH_ENTRIES = 8192
 _MODELS = 1024
+_LONGEST = 2.0**20 - 1.0
+"""No answer counts as longer, whatever its cap."""
 _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
@@ -149,15 +151,10 @@ class Estimator:
         top = float(cap) if cap is not None else float(CEILING)
         low = float(min(features.floor, top))
         m, s = chain.location, chain.spread
-        limit = log2p(top)
-        if m + s * _NODES[-1] <= min(limit, 20.0):
-            mean = sum([exp2(m + s * z) for z in _NODES]) / len(_NODES) - 1.0
-        else:
-            mean = sum([min(top, exp2(min(20.0, m + s * z)) - 1.0) for z in _NODES]) / len(_NODES)
         high = 2.0 ** min(20.0, m + s * self._calibration.margin(task)) - 1.0
         return Estimate(
             task=task,
-            output_tokens=max(low, mean, min(1.0, top)),
+            output_tokens=max(low, _mean(m, s, min(top, _LONGEST)), min(1.0, top)),
             p50=max(low, min(top, 2.0**m - 1.0)),
             p90=max(low, min(top, high)),
             confidence=round(1.0 / (1.0 + (s / 0.9) ** 2), 4),
@@ -207,6 +204,19 @@ class Estimator:
             levels=LEVELS,
             calibration=self._calibration.statistics(),
         )
+
+
+def _mean(location: float, spread: float, top: float) -> float:
+    """The mean of min(N, top) by the nodes of the distribution, which rise."""
+    limit = log2p(top)
+    total = 0.0
+    for at, node in enumerate(_NODES):
+        exponent = location + spread * node
+        if exponent >= limit:
+            total += top * (len(_NODES) - at)
+            break
+        total += exp2(exponent) - 1.0
+    return total / len(_NODES)
 
 
 def _packed(history: History, calibration: Calibration) -> bytes:

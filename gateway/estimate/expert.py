@@ -47,6 +47,8 @@ class View(NamedTuple):
     options: list[str]
     inline_options: int
     numbers: int
+    ands: bool
+    """Whether there is any "and"."""
     ask: str
     first_line: int
     last_line: int

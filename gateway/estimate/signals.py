@@ -146,10 +146,10 @@ def _view(features: Features) -> View:
     braces = "{" in ask
     template = _TEMPLATE.search(ask[:_HEAD]) if braces and not system.template else None
     array = system.array or (braces and "[{" in ask)
-    either = " or " in ask and _asks_either(ask)
+    either = "or" in different and _asks_either(ask)
     switches = (
         either
-        | ("```" in head_text or "```" in tail_text) << 1
+        | (_fenced(head_text) or _fenced(tail_text)) << 1
         | array << 2
         | features.step_by_step << 3
         | (features.structure in _JSON) << 4
@@ -169,6 +169,7 @@ def _view(features: Features) -> View:
         options=_OPTION.findall("\n" + last_part[-1200:]) if "\n" in last_part else [],
         inline_options=len(_INLINE_OPTION.findall(last_part[-800:])) if "(" in last_part or "①" in last_part else 0,
         numbers=digit_runs(ask),
+        ands="and" in different,
         ask=ask,
         first_line=len(first_line),
         last_line=len(last_line),
@@ -208,6 +209,11 @@ def _bits(words: set[str], text: str, marks: _Marks) -> int:
         if part in text:
             mask |= bit
     return mask
+
+
+def _fenced(text: str) -> bool:
+    # A look for one character is many times as fast as one for three.
+    return "`" in text and "```" in text
 
 
 def _asks_either(ask: str) -> bool:

@@ -43,6 +43,16 @@ class Thinking(NamedTuple):
     budget: int | None
 
 
+# Most requests have none of these fields, and one look tells.
+_BOUND_FIELDS = frozenset(
+    ("min_tokens", "ignore_eos", "allowed_token_ids", "logprob_token_ids", "n", "best_of", "stop", "echo")
+)
+_THINKING_FIELDS = frozenset(("chat_template_kwargs", "reasoning_effort", "reasoning", "thinking_token_budget"))
+_NEED_FIELDS = frozenset(("min_p", "logit_bias", "logprobs", "prompt_logprobs", "use_beam_search"))
+_NO_THINKING = Thinking(None, None)
+_NO_NEEDS: frozenset[Need] = frozenset()
+
+
 def whole(value: object) -> int | None:
     """A non-negative whole number out of a JSON value, bounded; None where there is none."""
     if value is None:
@@ -68,6 +78,8 @@ def read_caps(data: dict[str, object], api: Api) -> Caps:
     explicit = limit is not None
     if limit is None and api is Api.COMPLETIONS:
         limit = COMPLETIONS_DEFAULT
+    if data.keys().isdisjoint(_BOUND_FIELDS):
+        return Caps(limit, explicit, 0, 1, False, 0, False)
     floor = whole(data.get("min_tokens")) or 0
     if limit is not None:
         floor = limit if is_true(data.get("ignore_eos")) else min(floor, limit)
@@ -86,6 +98,8 @@ def read_caps(data: dict[str, object], api: Api) -> Caps:
 
 def read_thinking(data: dict[str, object]) -> Thinking:
     """The client's switch, in vLLM's order: the template's own argument, then `reasoning_effort`."""
+    if data.keys().isdisjoint(_THINKING_FIELDS):
+        return _NO_THINKING
     kwargs = data.get("chat_template_kwargs")
     kwargs = kwargs if isinstance(kwargs, dict) else {}
     on: bool | None = None
@@ -113,6 +127,8 @@ def read_tool_choice(data: dict[str, object], tools: int) -> ToolChoice:
 
 
 def read_needs(data: dict[str, object], structure: Structure, thinking: bool | None) -> frozenset[Need]:
+    if structure is Structure.NONE and data.keys().isdisjoint(_NEED_FIELDS):
+        return _NO_NEEDS
     needs: set[Need] = set()
     min_p = data.get("min_p")
     if isinstance(min_p, int | float) and not isinstance(min_p, bool) and min_p > 0:
