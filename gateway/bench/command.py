@@ -6,12 +6,40 @@ import argparse
 import importlib.util
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
+
+from gateway.bench import breakeven, depth, load, longform, short, slices
+from gateway.bench.session import Measurement, run
+
+
+class Kind(NamedTuple):
+    """A measurement of endpoints: its name, its help, what adds its options, what makes it of them."""
+
+    name: str
+    help: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    make: Callable[[argparse.Namespace], Measurement]
+
+
+KINDS = (
+    Kind("longform", "tokens a second of long answers, plain against MTP", longform.add_arguments, longform.make),
+    Kind("short", "latency, accuracy and agreement on short answers", short.add_arguments, short.make),
+    Kind("depth", "acceptance and speed by draft depth; which k to run", depth.add_arguments, depth.make),
+    Kind("slices", "throughput and interference of several back ends", slices.add_arguments, slices.make),
+    Kind("breakeven", "from which length MTP pays; writes a speed profile", breakeven.add_arguments, breakeven.make),
+    Kind("load", "latency percentiles and goodput under arrivals", load.add_arguments, load.make),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds one command for each measurement."""
     kinds = parser.add_subparsers(title="measurements", metavar="WHAT", required=True)
+    for kind in KINDS:
+        made = kinds.add_parser(kind.name, help=kind.help, description=kind.help[0].upper() + kind.help[1:] + ".")
+        kind.arguments(made)
+        made.set_defaults(measure=lambda args, make=kind.make: run(make, args))
     estimator = kinds.add_parser("estimator", help="how well answer lengths are known before they start")
     estimator.set_defaults(measure=_estimator)
     estimator.add_argument(
@@ -40,6 +68,6 @@ def _estimator(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     # Only this measurement needs numpy; the other commands must start without it.
-    from gateway.bench.estimator import run
+    from gateway.bench.estimator import run as estimate
 
-    return run(args)
+    return estimate(args)

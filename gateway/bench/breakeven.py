@@ -1,0 +1,172 @@
+"""`gateway bench breakeven`: from which answer length MTP pays, by concurrency, and the speed profile that says so.
+
+Waves: so many requests start at once, each with an answer of exactly so many tokens, so that no prompt joins a running
+batch; a joining prompt's stall is measured apart. What comes out is the times themselves with their crossovers, and a
+fit of the step-time model (`fit.py`), written as a profile file that a policy's `profile:` can name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway.bench.breakeven_report import crossover, render
+from gateway.bench.client import Endpoint, Target, UsageError
+from gateway.bench.drive import Tick
+from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
+from gateway.bench.probes import STEADY, Cell, Prober
+from gateway.bench.report import Report
+from gateway.bench.session import add_common, add_pair, count, counts, opened, pair, simulated
+from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
+from gateway.telemetry.spec_decode import Acceptance
+
+LENGTHS = "1,2,4,8,16,32,64,128,256,512,1024"
+CONCURRENCY = "1,2,4,8,16,32"
+PROMPTS = (64, 512, 2048)
+CLASSES = ("prose", "math", "code", "json")
+CLASS_REQUESTS = 8
+CLASS_CONCURRENCY = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_pair(parser)
+    parser.add_argument("--lengths", type=counts, default=counts(LENGTHS), metavar="N,...", help=f"tokens ({LENGTHS})")
+    parser.add_argument(
+        "--concurrency",
+        type=counts,
+        default=counts(CONCURRENCY),
+        metavar="N,...",
+        help=f"requests at a time ({CONCURRENCY})",
+    )
+    parser.add_argument("--prompt", type=count, default=256, metavar="N", help="prompt tokens, about (%(default)s)")
+    parser.add_argument("--k", type=count, help="draft tokens (default: as the MTP engine's counters say)")
+    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the speed profile (FILE.yaml)")
+    parser.add_argument("--hardware", default="measured", metavar="NAME", help="its name in the profile (%(default)s)")
+    parser.add_argument("--architecture", choices=["dense", "moe"], help="where the model's name does not say")
+    add_common(parser, runs=3)
+
+
+def make(args: argparse.Namespace) -> BreakEven:
+    """Raises UsageError."""
+    if args.profile and args.profile.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"--profile {args.profile}: the name must end in .yaml, by which a policy knows it for a file")
+    return BreakEven(pair(args), args)
+
+
+class BreakEven:
+    """See the module's head."""
+
+    def __init__(self, targets: tuple[Target, Target], args: argparse.Namespace) -> None:
+        quick = args.quick
+        self._targets = targets
+        self._args = args
+        self._runs = 1 if quick else args.runs
+        self._lengths: list[int] = [n for n in args.lengths if n in (1, 8, 64, 128)] if quick else args.lengths
+        self._concurrency: list[int] = args.concurrency[:3] if quick else args.concurrency
+        self._prompts = PROMPTS[:2] if quick else PROMPTS
+        self._requests = 4 if quick else CLASS_REQUESTS
+        self._cells: list[Cell] = []
+        self._prefill: Prefill | None = None
+        self._acceptance: dict[str, Acceptance] = {}
+        self._simulated: tuple[str, ...] = ()
+        self._model, self._version, self._k = "", "", args.k or 0
+        self.steps = len(self._concurrency) * len(self._lengths) + 2 + len(CLASSES)
+        if not self._lengths:
+            raise UsageError("--quick measures lengths 1, 8, 64 and 128; --lengths names none of them")
+
+    async def run(self, tick: Tick) -> None:
+        async with opened(self._targets) as (plain, mtp):
+            self._simulated = simulated((plain, mtp))
+            self._model, self._version = mtp.about.model, mtp.about.version or "unknown"
+            prober = Prober(plain, mtp, self._args.prompt, self._args.seed)
+            for concurrency in self._concurrency:
+                await prober.warm_up(concurrency)
+                for tokens in self._lengths:
+                    self._cells.append(await prober.cell(concurrency, tokens, self._runs))
+                    tick(f"{concurrency} at a time, {tokens} tokens")
+            await self._measure_prefill(prober, plain, mtp)
+            tick("prompts")
+            for name in CLASSES:
+                if found := await prober.acceptance(name, self._requests, CLASS_CONCURRENCY):
+                    self._acceptance[name] = found
+                tick(f"acceptance of {name}")
+            self._k = self._k or await self._depth(mtp)
+            tick("done")
+        if self._args.profile and (text := self.profile()):
+            self._args.profile.write_text(text, "utf-8")
+
+    async def _depth(self, mtp: Endpoint) -> int:
+        """k, as the engine's counters by position tell it."""
+        known = [found.positions for found in self._acceptance.values() if found.positions]
+        if not known:
+            raise UsageError(f"{mtp.target.url}: its counters do not tell how many tokens it drafts; say so with --k")
+        return max(len(positions) for positions in known)
+
+    async def _measure_prefill(self, prober: Prober, plain: Endpoint, mtp: Endpoint) -> None:
+        probes = await prober.prefill(self._prompts, self._runs + 1)
+        # The first round of every length is a warm-up.
+        kept = [probe for i, probe in enumerate(probes) if i % (2 * (self._runs + 1)) >= 2]
+        rate = fit_prefill(kept, {}).tokens_per_second
+        stalls = {}
+        for drafting, endpoint in ((False, plain), (True, mtp)):
+            added, tokens = await prober.stall(endpoint)
+            stalls[drafting] = added - tokens / rate
+        self._prefill = fit_prefill(kept, stalls)
+
+    def fitted(self) -> Fitted | None:
+        """The decode step's fit; None while there is too little to fit."""
+        steady = [cell for cell in self._cells if cell.tokens >= STEADY] or [c for c in self._cells if c.tokens >= 8]
+        points = [point for cell in steady for point in cell.points(self._k)]
+        if not self._k or len(points) < 2 or not any(point.k for point in points):
+            return None
+        return fit_decode(points, match_profile(DEFAULT_HARDWARE, self._model, self._args.architecture))
+
+    def profile(self) -> str | None:
+        """The profile file; None while something that it needs is not measured."""
+        fitted = self.fitted()
+        if fitted is None or self._prefill is None or "prose" not in self._acceptance:
+            return None
+        like = match_profile(DEFAULT_HARDWARE, self._model, self._args.architecture)
+        prose = self._acceptance["prose"]
+        rates = {name: self._acceptance.get(name, prose).positions for name in CLASSES}
+        text = profile_text(
+            self._args.hardware, like.model, self._source(fitted), fitted.decode, self._prefill, like.attention, rates
+        )
+        parse_catalog(text)
+        return text
+
+    def _source(self, fitted: Fitted) -> str:
+        kind = "SIMULATED back ends, not hardware" if self._simulated else "Measured"
+        streams = f"{self._concurrency[0]} to {self._concurrency[-1]} streams"
+        return (
+            f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "
+            f"k={self._k}, {streams}, answers to {self._lengths[-1]} tokens; {fitted.points} steps, rms error "
+            f"{fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams are extrapolated."
+        )
+
+    def report(self) -> Report:
+        text = self.profile()
+        return render(
+            self._cells,
+            model=self._model,
+            k=self._k,
+            prompt=self._args.prompt,
+            fitted=self.fitted(),
+            acceptance=self._acceptance,
+            profile=text,
+            file=str(self._args.profile) if self._args.profile and text else None,
+            threshold=threshold_of(self._cells),
+            simulated=self._simulated,
+        )
+
+
+def threshold_of(cells: Sequence[Cell]) -> int | None:
+    """A static rule's threshold: the middle of the crossovers by concurrency; None where MTP pays nowhere."""
+    by_concurrency: dict[int, list[Cell]] = {}
+    for cell in cells:
+        by_concurrency.setdefault(cell.concurrency, []).append(cell)
+    found = sorted(length for part in by_concurrency.values() if (length := crossover(part)) is not None)
+    return max(1, math.ceil(found[len(found) // 2])) if found else None

@@ -1,0 +1,177 @@
+"""How `gateway bench breakeven` tells what it found: the grid, crossovers, the fit, and the lines for a policy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import yaml
+
+from gateway.bench.fit import Fitted
+from gateway.bench.probes import Cell
+from gateway.bench.report import Plot, Report, Series, Table
+from gateway.bench.sources import published, published_dict
+from gateway.bench.summary import positions_text, times
+from gateway.telemetry.spec_decode import Acceptance
+
+
+TERMS = ("base", "position", "token", "experts", "context", "mtp_context")
+"""What the fit decides; the profile's other values are given."""
+
+
+def crossover(cells: Sequence[Cell]) -> float | None:
+    """The length from which MTP is faster and stays so, between measured lengths by their logarithm; None where the
+    longest answers are slower. `cells` are of one concurrency."""
+    ordered = sorted(cells, key=lambda cell: cell.tokens)
+    if not ordered or ordered[-1].speedup < 1.0:
+        return None
+    first = next((i for i in reversed(range(len(ordered))) if ordered[i].speedup < 1.0), None)
+    if first is None:
+        return float(ordered[0].tokens)
+    below, above = ordered[first], ordered[first + 1]
+    share = (1.0 - below.speedup) / (above.speedup - below.speedup)
+    return math.exp(math.log(below.tokens) + share * (math.log(above.tokens) - math.log(below.tokens)))
+
+
+def render(
+    cells: Sequence[Cell],
+    *,
+    model: str,
+    k: int,
+    prompt: int,
+    fitted: Fitted | None,
+    acceptance: Mapping[str, Acceptance],
+    profile: str | None,
+    file: str | None,
+    threshold: int | None,
+    simulated: tuple[str, ...],
+) -> Report:
+    """The report of a whole or a partial run."""
+    groups = [(c, [cell for cell in cells if cell.concurrency == c]) for c in sorted({c.concurrency for c in cells})]
+    crossings = {concurrency: crossover(part) for concurrency, part in groups}
+    data = {
+        "model": model,
+        "k": k,
+        "cells": [_cell(cell) for cell in cells],
+        "crossovers": {str(c): None if at is None else round(at, 2) for c, at in crossings.items()},
+        "threshold": threshold,
+        "fit": None if fitted is None else {**asdict(fitted), "decode": asdict(fitted.decode)},
+        "acceptance": {name: found.as_dict() for name, found in acceptance.items()},
+        "profile": None if profile is None else yaml.safe_load(profile),
+        "profile_file": file,
+        "published": published_dict("breakeven"),
+    }
+    tables = [_grid(groups), _crossings(groups, crossings, k)]
+    if acceptance:
+        tables.append(_classes(acceptance))
+    if fitted:
+        tables.append(_fit(fitted))
+    return Report(
+        name="breakeven",
+        title=f"Break-even of MTP: {model}, k={k or '?'}",
+        intro=f"Waves of requests that start together, prompts of about {prompt} tokens, answers of exactly the "
+        "length, plain and MTP in turns; the median wave's mean time of a whole answer.",
+        findings=_findings(crossings, threshold, file),
+        tables=(*tables, published("breakeven")),
+        plots=(_plot(groups),),
+        data=data,
+        simulated=simulated,
+    )
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    plain, mtp = cell.seconds
+    return {
+        "concurrency": cell.concurrency,
+        "tokens": cell.tokens,
+        "plain_ms": round(plain * 1000, 3),
+        "mtp_ms": round(mtp * 1000, 3),
+        "speedup": round(cell.speedup, 4),
+    }
+
+
+Groups = Sequence[tuple[int, Sequence[Cell]]]
+
+
+def _grid(groups: Groups) -> Table:
+    lengths = sorted({cell.tokens for _, part in groups for cell in part})
+    rows = []
+    for tokens in lengths:
+        row = [str(tokens)]
+        for _, part in groups:
+            cell = next((cell for cell in part if cell.tokens == tokens), None)
+            if cell is None:
+                row.append("-")
+                continue
+            plain, mtp = cell.seconds
+            row.append(f"{plain * 1000:.0f} / {mtp * 1000:.0f} ({cell.speedup:.2f}x)")
+        rows.append(tuple(row))
+    columns = ("tokens", *(f"{concurrency} at a time" for concurrency, _ in groups))
+    return Table("Measured: whole answer, plain / MTP ms (speed-up)", columns, tuple(rows))
+
+
+def _crossings(groups: Groups, crossings: Mapping[int, float | None], k: int) -> Table:
+    rows = []
+    for concurrency, part in groups:
+        longest = max(part, key=lambda cell: cell.tokens)
+        points = {point.k: point.seconds for point in longest.points(k or 1)}
+        even = points[k or 1] / points[0] if len(points) == 2 else None
+        length = longest.acceptance.mean_length if longest.acceptance else None
+        at = crossings[concurrency]
+        rows.append(
+            (
+                str(concurrency),
+                "never" if at is None else f"{at:.0f} tokens",
+                f"{points[0] * 1000:.2f}" if 0 in points else "-",
+                f"{even:.2f}" if even else "-",
+                f"{length:.2f}" if length else "-",
+                times(length / even) if length and even else "-",
+            )
+        )
+    columns = (
+        *("at a time", "MTP pays from", "plain step, ms", "break-even tokens a step"),
+        *("measured tokens a step", "speed-up per token"),
+    )
+    return Table("Measured: crossovers", columns, tuple(rows))
+
+
+def _classes(acceptance: Mapping[str, Acceptance]) -> Table:
+    rows = [
+        (name, f"{100 * found.rate:.0f} %", f"{found.mean_length:.2f}", positions_text(found))
+        for name, found in acceptance.items()
+    ]
+    return Table("Measured: acceptance", ("prompts", "acceptance", "tokens a step", "by position"), tuple(rows))
+
+
+def _fit(fitted: Fitted) -> Table:
+    rows = [(name, f"{value:.4g}") for name, value in asdict(fitted.decode).items() if value and name in TERMS]
+    note = f"{fitted.points} steps; relative error rms {fitted.rms:.1%}, worst {fitted.worst:.1%}."
+    return Table("Fitted step-time model, ms", ("term", "value"), tuple(rows), note)
+
+
+def _findings(crossings: Mapping[int, float | None], threshold: int | None, file: str | None) -> tuple[str, ...]:
+    found = [
+        f"{concurrency} at a time: MTP "
+        + ("does not pay at any length" if at is None else f"pays from {at:.0f} tokens")
+        for concurrency, at in crossings.items()
+    ]
+    if threshold:
+        found.append(f"as a static rule: routing: {{objective: static, threshold: {threshold}}}")
+    if file:
+        found.append(
+            f"for a policy beside it: pools: {{NAME: {{profile: {file.rpartition('/')[2]}, ...}}}} in both pools"
+        )
+    return tuple(found)
+
+
+def _plot(groups: Groups) -> Plot:
+    series = tuple(
+        Series(
+            f"{concurrency} at a time",
+            tuple((float(c.tokens), c.speedup) for c in sorted(part, key=lambda cell: cell.tokens)),
+        )
+        for concurrency, part in groups
+    )
+    return Plot("Speed-up of whole answers by length", "output tokens", "plain / MTP", series, log_x=True, level=1.0)

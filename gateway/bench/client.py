@@ -1,0 +1,175 @@
+"""The measuring client: one endpoint, one streamed request at a time, its times and counts as a row.
+
+It speaks over the gateway's own connector, which costs little enough that the client does not time itself. Times are
+seconds of a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gateway.bench.rows import Reading, Row, whole
+from gateway.errors import GatewayError
+from gateway.telemetry.identity import parse_models, parse_version
+from gateway.telemetry.spec_decode import Acceptance, acceptance, counts_of
+from gateway.telemetry.vllm import PageReader, Snapshot
+from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.connect import connect
+
+TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=300.0)
+
+
+class BenchError(Exception):
+    """A measurement that cannot be made; the message is one line and names the remedy."""
+
+
+class UsageError(BenchError):
+    """Options that do not go together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Where requests of one kind go."""
+
+    label: str
+    """`plain`, `mtp`, `k=2`, ... as tables name it."""
+    url: str
+    model: str = ""
+    """Empty: the only one that the endpoint serves."""
+    key: str | None = field(default=None, repr=False)
+    headers: tuple[tuple[str, str], ...] = ()
+    settle: float = 0.0
+    """Seconds until counters behind a gateway, which reads them at intervals, have caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Who answers."""
+
+    model: str
+    version: str | None
+    simulated: bool
+
+
+class Endpoint:
+    """A target that has been found to be there."""
+
+    def __init__(self, target: Target, clock: Callable[[], float]) -> None:
+        """Opens nothing yet. Raises BenchError for what is no URL."""
+        self.target = target
+        self.about = About(target.model, None, False)
+        self._clock = clock
+        self._pages = PageReader()
+        url = target.url.rstrip("/").removesuffix("/v1")
+        try:
+            self._origin = connect(url, keep_alive=3.0)
+        except ValueError as error:
+            raise BenchError(f"{target.label}: {error}; give an address as http://127.0.0.1:8000") from error
+        self._headers: Headers = [(b"accept-encoding", b"identity"), (b"user-agent", b"gateway-bench")]
+        if target.key:
+            self._headers.append((b"authorization", b"Bearer " + target.key.encode()))
+
+    async def open(self) -> Endpoint:
+        """Finds out who is there. Raises BenchError."""
+        about = f"{self.target.label} ({self.target.url})"
+        try:
+            status, body = await self._get("/v1/models")
+        except GatewayError as error:
+            raise BenchError(f"{about}: {error}; start the server or correct the address") from error
+        if status in (401, 403):
+            raise BenchError(f"{about}: the key is not accepted; give --key or set OPENAI_API_KEY")
+        served = [model.name for model in parse_models(body)] if status == 200 else []
+        if not served and not self.target.model:
+            raise BenchError(f"{about}: no list of models there (status {status}); is it an OpenAI-compatible server?")
+        model = self.target.model
+        if not model and len(served) > 1:
+            raise BenchError(f"{about}: serves {', '.join(served[:8])}; choose one with --model")
+        if model and served and model not in served:
+            raise BenchError(f"{about}: no model {model!r}; it serves {', '.join(served[:8])} (--model)")
+        self.about = About(model or served[0], *await self._version())
+        return self
+
+    async def _version(self) -> tuple[str | None, bool]:
+        """The version, and whether what answers says that it is simulated; through a gateway, its back ends do."""
+        pages: list[bytes] = []
+        for path in ("/version", "/gateway/pools"):
+            try:
+                status, body = await self._get(path)
+            except GatewayError:
+                continue
+            if status == 200:
+                pages.append(body)
+        return (parse_version(pages[0]) if pages else None), any(b"simulated" in page for page in pages)
+
+    async def ready(self) -> bool:
+        """Whether /health says so."""
+        try:
+            return (await self._get("/health"))[0] == 200
+        except GatewayError:
+            return False
+
+    async def ask(self, body: Mapping[str, Any], *, tag: str = "", due: float | None = None) -> Row:
+        """Sends one chat request, streamed; never raises for what the back end does.
+
+        `due` is the clock's time from which latency counts, for open loops, where a late sender must not hide a wait.
+        """
+        sent = self._clock()
+        reading = Reading(self._clock)
+        full = {"model": self.about.model, "stream": True, "stream_options": {"include_usage": True}, **body}
+        headers = [*self._headers, (b"content-type", b"application/json")]
+        headers += [(name.encode(), value.encode()) for name, value in self.target.headers]
+        error = None
+        try:
+            answer = await self._origin.send(b"POST", b"/v1/chat/completions", headers, orjson.dumps(full), TIMEOUTS)
+            error = await reading.read(answer)
+        except GatewayError as failure:
+            error = failure.code
+        return reading.row(self.target.label, tag, sent if due is None else due, error)
+
+    async def counters(self) -> dict[str, float]:
+        """Drafting counters since the start, of this model where the page tells models apart; empty without any."""
+        if self.target.settle:
+            await asyncio.sleep(self.target.settle)
+        try:
+            status, page = await self._get("/metrics")
+        except GatewayError:
+            return {}
+        return _summed(self._pages.read(page, 0.0), self.about.model) if status == 200 else {}
+
+    async def aclose(self) -> None:
+        await self._origin.aclose()
+
+    async def _get(self, path: str) -> tuple[int, bytes]:
+        answer = await self._origin.send(b"GET", path.encode(), self._headers, b"", TIMEOUTS)
+        try:
+            return answer.status, await whole(answer)
+        finally:
+            answer.close()
+
+
+def _summed(page: Snapshot, model: str) -> dict[str, float]:
+    readings = [r for r in page.readings if r.drafting]
+    own = [r for r in readings if r.key.model == model]
+    sums: dict[str, float] = {}
+    for reading in own or readings:
+        for name, value in reading.counters.items():
+            if name.startswith(("draft", "accepted")):
+                sums[name] = sums.get(name, 0.0) + value
+    return sums
+
+
+def accepted(rows: list[Row], before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
+    """Acceptance over these rows: from the answers' own counts where all have them, else from the counters' growth."""
+    samples = [row.spec for row in rows if not row.error]
+    if samples and all(samples):
+        sums: dict[str, float] = {}
+        for sample in samples:
+            for name, value in counts_of(sample).items() if sample else ():
+                sums[name] = sums.get(name, 0.0) + value
+        return acceptance(sums)
+    return acceptance({name: value - before.get(name, 0.0) for name, value in after.items()})

@@ -1,0 +1,77 @@
+"""Starts an engine once for each depth from a command template, waits until it serves, and stops it again."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from time import monotonic
+
+from gateway.bench.client import BenchError, Endpoint, Target, UsageError
+
+POLL = 0.25
+STOP = 30.0
+"""Seconds that an engine has to end before it is killed."""
+
+
+class Launcher:
+    """One engine at a time. The command runs without a shell; `{k}` is the depth, `{speculative}` is `none` or `mtp`.
+
+    A command that ends with 0 has handed the engine to somebody else (a compose file, a supervisor) and is waited for
+    at the URL all the same.
+    """
+
+    def __init__(self, template: str, url: str, seconds: float) -> None:
+        """Raises UsageError for a template without `{k}`."""
+        if "{k}" not in template:
+            raise UsageError("--command needs {k}, as in: gateway sim --speculative mtp --k {k} --port 9000")
+        self._template = template
+        self._url = url
+        self._seconds = seconds
+
+    def command(self, k: int) -> list[str]:
+        """The words of the command for one depth."""
+        kind = "mtp" if k else "none"
+        return [word.replace("{k}", str(k)).replace("{speculative}", kind) for word in shlex.split(self._template)]
+
+    @asynccontextmanager
+    async def running(self, k: int) -> AsyncIterator[None]:
+        """The engine, serving. Raises BenchError where it does not come up."""
+        words = self.command(k)
+        try:
+            process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
+        except OSError as error:
+            raise BenchError(f"--command: {words[0]}: {error.strerror}") from error
+        try:
+            await self._serving(process, k)
+            yield
+        finally:
+            await _stop(process)
+
+    async def _serving(self, process: asyncio.subprocess.Process, k: int) -> None:
+        endpoint = Endpoint(Target(label=f"k={k}", url=self._url), monotonic)
+        until = monotonic() + self._seconds
+        try:
+            while not await endpoint.ready():
+                if process.returncode:
+                    raise BenchError(f"--command for k={k} ended with code {process.returncode}; see its output above")
+                if monotonic() > until:
+                    raise BenchError(
+                        f"k={k}: nothing serves at {self._url} after {self._seconds:g} s (--start-timeout)"
+                    )
+                await asyncio.sleep(POLL)
+        finally:
+            await endpoint.aclose()
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        async with asyncio.timeout(STOP):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

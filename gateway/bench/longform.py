@@ -1,0 +1,178 @@
+"""`gateway bench longform`: how much faster one client gets a long answer with drafting, in Japanese and English.
+
+One client, temperature 0, an explanation of about 200 characters, the first run dropped. Plain and MTP take turns, so
+that what drifts meets both. The speed-up is that of output tokens a second over whole requests; beside it stands that
+of the time per token, which leaves out the first token.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.bench.client import Endpoint, Target, accepted
+from gateway.bench.drive import Tick, require
+from gateway.bench.report import Plot, Report, Series, Table
+from gateway.bench.rows import Row
+from gateway.bench.session import add_common, add_pair, count, opened, pair, simulated
+from gateway.bench.sources import longform_prompts, published, published_dict, published_speedup
+from gateway.bench.summary import Side, acceptance_dict, positions_text, ratio, times
+from gateway.telemetry.spec_decode import Acceptance
+
+LANGUAGES = ("ja", "en")
+QUICK_RUNS = 4
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_pair(parser)
+    add_common(parser, runs=12)
+    parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="cap of an answer (%(default)s)")
+
+
+def make(args: argparse.Namespace) -> LongForm:
+    return LongForm(pair(args), min(args.runs, QUICK_RUNS) if args.quick else max(args.runs, 2), args.max_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One language's rows, the first run dropped."""
+
+    language: str
+    plain: tuple[Row, ...]
+    mtp: tuple[Row, ...]
+    acceptance: Acceptance | None
+
+
+class LongForm:
+    """See the module's head."""
+
+    def __init__(self, targets: tuple[Target, Target], runs: int, max_tokens: int) -> None:
+        self._targets = targets
+        self._runs = runs
+        self._max_tokens = max_tokens
+        self._parts: list[Part] = []
+        self._simulated: tuple[str, ...] = ()
+        self._model = ""
+        self.steps = 2 * runs * len(LANGUAGES)
+
+    async def run(self, tick: Tick) -> None:
+        async with opened(self._targets) as (plain, mtp):
+            self._simulated = simulated((plain, mtp))
+            self._model = mtp.about.model
+            for language in LANGUAGES:
+                await self._language(language, plain, mtp, tick)
+
+    async def _language(self, language: str, plain: Endpoint, mtp: Endpoint, tick: Tick) -> None:
+        prompts = longform_prompts(language)
+        rows: dict[Endpoint, list[Row]] = {plain: [], mtp: []}
+        before: dict[str, float] = {}
+        try:
+            for index in range(self._runs):
+                if index == 1:
+                    before = await mtp.counters()
+                content = prompts[index % len(prompts)]
+                for endpoint in (plain, mtp) if index % 2 else (mtp, plain):
+                    body = {
+                        "messages": [{"role": "user", "content": content}],
+                        "temperature": 0,
+                        "max_tokens": self._max_tokens,
+                    }
+                    row = await endpoint.ask(body, tag=language)
+                    if index:
+                        rows[endpoint].append(row)
+                    tick(f"long form, {language}")
+            for endpoint in (plain, mtp):
+                require(rows[endpoint], f"long form in {language}")
+        finally:
+            if rows[plain] and rows[mtp]:
+                found = accepted(rows[mtp], before, await mtp.counters())
+                self._parts.append(Part(language, tuple(rows[plain]), tuple(rows[mtp]), found))
+
+    def report(self) -> Report:
+        cells = [self._cell(part) for part in self._parts]
+        told = published_speedup("longform", self._model)
+        data: dict[str, Any] = {
+            "model": self._model,
+            "runs": self._runs,
+            "dropped": 1,
+            "max_tokens": self._max_tokens,
+            "languages": {cell["language"]: cell for cell in cells},
+            "speedup": _mean([cell["speedup"] for cell in cells]),
+            "published": published_dict("longform"),
+        }
+        return Report(
+            name="longform",
+            title=f"Long form, one client: {self._model}",
+            intro=f"One client, temperature 0, max_tokens {self._max_tokens}, {self._runs} runs a language and side, "
+            "the first dropped; plain and MTP take turns. Medians with quartiles.",
+            findings=tuple(_finding(cell, told) for cell in cells),
+            tables=(self._table(told), published("longform")),
+            plots=(_plot(cells, self._model, told),) if cells else (),
+            data=data,
+            simulated=self._simulated,
+        )
+
+    def _cell(self, part: Part) -> dict[str, Any]:
+        plain, mtp = Side.of(part.plain), Side.of(part.mtp)
+        return {
+            "language": part.language,
+            "plain": plain.as_dict(),
+            "mtp": mtp.as_dict(),
+            "speedup": _rounded(ratio(mtp.speed, plain.speed)),
+            "tpot_speedup": _rounded(ratio(plain.tpot, mtp.tpot)),
+            "acceptance": acceptance_dict(part.acceptance),
+        }
+
+    def _table(self, told: float | None) -> Table:
+        rows = []
+        for part in self._parts:
+            plain, mtp = Side.of(part.plain), Side.of(part.mtp)
+            found = part.acceptance
+            rows.append(
+                (
+                    part.language,
+                    plain.speed.text() if plain.speed else "-",
+                    mtp.speed.text() if mtp.speed else "-",
+                    times(ratio(mtp.speed, plain.speed)),
+                    times(ratio(plain.tpot, mtp.tpot)),
+                    times(told),
+                    f"{found.rate:.0%}".replace("%", " %") if found else "-",
+                    f"{found.mean_length:.2f}" if found else "-",
+                    positions_text(found),
+                    f"{mtp.characters_per_token:.2f}" if mtp.characters_per_token else "-",
+                    str(plain.errors + mtp.errors),
+                )
+            )
+        columns = (
+            *("language", "plain tok/s", "MTP tok/s", "speed-up", "speed-up of TPOT", "published speed-up"),
+            *("acceptance", "tokens a step", "by position", "characters a token", "errors"),
+        )
+        return Table("Measured", columns, tuple(rows))
+
+
+def _finding(cell: dict[str, Any], told: float | None) -> str:
+    against = f" (published for this model on a DGX Spark: {told:.2f}x)" if told else ""
+    return f"{cell['language']}: MTP writes {times(cell['speedup'])} as fast as plain{against}"
+
+
+def _plot(cells: list[dict[str, Any]], model: str, told: float | None) -> Plot:
+    def points(side: str) -> tuple[tuple[float, float], ...]:
+        return tuple((float(i), c[side]["tok_s"]["median"]) for i, c in enumerate(cells) if c[side]["tok_s"])
+
+    return Plot(
+        f"Output tokens a second, {model}",
+        "language",
+        "tokens a second",
+        (Series("plain", points("plain")), Series("MTP", points("mtp"))),
+        categories=tuple(cell["language"] for cell in cells),
+    )
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return _rounded(sum(known) / len(known)) if known else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)

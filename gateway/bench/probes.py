@@ -1,0 +1,165 @@
+"""The requests that a speed profile is made of: waves of forced length, idle prompts, joining prompts, classes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from statistics import median
+from typing import Any
+
+from gateway.bench.client import Endpoint, accepted
+from gateway.bench.drive import Body, closed, require, wave
+from gateway.bench.fit import Point
+from gateway.bench.rows import Row
+from gateway.bench.sources import class_prompts, filler
+from gateway.telemetry.spec_decode import Acceptance
+
+JOINS = 6
+JOINED_TOKENS = 256.0
+RUNNING_TOKENS = 192
+CLASS_TOKENS = 128
+STEADY = 64
+"""Answers shorter than this are not used for the time of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """Plain and MTP rows of waves of so many requests with answers of so many tokens."""
+
+    concurrency: int
+    tokens: int
+    plain: tuple[Row, ...]
+    mtp: tuple[Row, ...]
+    acceptance: Acceptance | None
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """Time of a whole answer, plain and MTP: the mean of a wave, of which the median, for outliers."""
+        return self._typical(self.plain), self._typical(self.mtp)
+
+    @property
+    def speedup(self) -> float:
+        plain, mtp = self.seconds
+        return plain / mtp
+
+    def _typical(self, rows: Sequence[Row]) -> float:
+        waves = [rows[i : i + self.concurrency] for i in range(0, len(rows), self.concurrency)]
+        return median(_mean([row.total for row in wave]) for wave in waves)
+
+    def points(self, k: int) -> list[Point]:
+        """The step's time on either side. Steps are counted by the engine; a plain one makes one token each."""
+        found = []
+        drafts = self.acceptance.drafts / len(self.mtp) if self.acceptance else None
+        for depth, rows, steps in ((0, self.plain, float(self.tokens - 1)), (k, self.mtp, drafts)):
+            spans = [row.last - row.first for row in rows if row.last is not None and row.first is not None]
+            if spans and steps:
+                context = _mean([row.prompt_tokens + row.tokens / 2 for row in rows])
+                found.append(Point(depth, float(self.concurrency), context, _mean(spans) / steps))
+        return found
+
+
+def forced(tokens: int, content: str, seed: int) -> Body:
+    """A request whose answer has exactly so many tokens, on vLLM."""
+    return {
+        "messages": [{"role": "user", "content": content}],
+        "temperature": 0,
+        "max_tokens": tokens,
+        "min_tokens": tokens,
+        "ignore_eos": True,
+        "seed": seed,
+    }
+
+
+class Prober:
+    """Sends the probes to a plain and an MTP endpoint."""
+
+    def __init__(self, plain: Endpoint, mtp: Endpoint, prompt_tokens: int, seed: int) -> None:
+        self._plain = plain
+        self._mtp = mtp
+        self._prompt_tokens = prompt_tokens
+        self._rng = Random(seed)
+
+    async def warm_up(self, concurrency: int) -> None:
+        bodies = self._bodies(concurrency, 8)
+        await asyncio.gather(*(wave(endpoint, bodies) for endpoint in (self._plain, self._mtp)))
+
+    async def cell(self, concurrency: int, tokens: int, runs: int) -> Cell:
+        """Waves on both sides, which take turns with the same prompts."""
+        plain: list[Row] = []
+        mtp: list[Row] = []
+        before = await self._mtp.counters()
+        for run in range(runs):
+            bodies = self._bodies(concurrency, tokens)
+            sides = [(self._plain, plain), (self._mtp, mtp)]
+            for endpoint, rows in sides if run % 2 else reversed(sides):
+                rows += await wave(endpoint, bodies, f"{concurrency} x {tokens}")
+        what = f"{concurrency} at a time, {tokens} tokens"
+        plain, mtp = require(plain, what), require(mtp, what)
+        found = accepted(mtp, before, await self._mtp.counters())
+        return Cell(concurrency, tokens, tuple(plain), tuple(mtp), found)
+
+    async def prefill(self, lengths: Sequence[int], runs: int) -> list[tuple[bool, float, float]]:
+        """(drafting, prompt tokens, seconds to the first token) of lone prompts."""
+        found = []
+        for length in lengths:
+            for _ in range(runs):
+                body = forced(1, filler(length, self._rng), self._rng.randrange(2**31))
+                for endpoint, drafting in ((self._plain, False), (self._mtp, True)):
+                    rows = require([await endpoint.ask(body, tag="prefill")], "a lone prompt")
+                    found += [(drafting, float(row.prompt_tokens), row.first or row.total) for row in rows]
+        return found
+
+    async def stall(self, endpoint: Endpoint) -> tuple[float, float]:
+        """(seconds that a joining prompt adds to a running request, its tokens). The same request runs alone and with
+        prompts that join it, evenly spread over its time."""
+        body = forced(RUNNING_TOKENS, class_prompts("prose")[0], 7)
+        [alone] = require([await endpoint.ask(body, tag="stall")], "a lone request")
+        joins: list[Row] = []
+
+        async def join(wait: float) -> None:
+            await asyncio.sleep(wait)
+            prompt = forced(1, filler(JOINED_TOKENS, self._rng), self._rng.randrange(2**31))
+            joins.append(await endpoint.ask(prompt, tag="stall"))
+
+        gap = alone.total / (JOINS + 2)
+        tasks = [asyncio.create_task(join(gap * (i + 1))) for i in range(JOINS)]
+        try:
+            [beside] = require([await endpoint.ask(body, tag="stall")], "a request that others join")
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        good = require(joins, "joining prompts")
+        return (beside.total - alone.total) / len(good), _mean([row.prompt_tokens for row in good])
+
+    async def acceptance(self, name: str, requests: int, concurrency: int) -> Acceptance | None:
+        """Acceptance of one class of prompts on the MTP side."""
+        prompts = class_prompts(name)
+        bodies: list[dict[str, Any]] = [
+            {
+                "messages": [{"role": "user", "content": prompts[i % len(prompts)]}],
+                "temperature": 0,
+                "max_tokens": CLASS_TOKENS,
+            }
+            for i in range(requests)
+        ]
+        before = await self._mtp.counters()
+        rows = require(await closed(self._mtp, bodies, concurrency, tag=name), f"{name} prompts")
+        return accepted(rows, before, await self._mtp.counters())
+
+    def _bodies(self, number: int, tokens: int) -> list[Body]:
+        prompts = class_prompts("prose")
+        return [
+            forced(
+                tokens,
+                f"{filler(self._prompt_tokens, self._rng)}\n\n{prompts[i % len(prompts)]}",
+                self._rng.randrange(2**31),
+            )
+            for i in range(number)
+        ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -1,0 +1,149 @@
+"""One streamed answer, from its bytes to a row: when its tokens came, how many they were, what went wrong.
+
+Tokens are those of the answer's `usage`, never the number of chunks, since one chunk may hold several tokens where the
+engine drafts. The first token's time is that of the first chunk with content: servers differ in when they send the
+role.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from gateway.telemetry.spec_decode import find_spec_metrics
+from gateway.types import SpecSample
+from gateway.upstream.client import Response
+
+_MAX_PAGE = 16_000_000
+_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One request. Times are seconds since it was sent, or since it was due in an open loop."""
+
+    label: str
+    tag: str
+    """What the caller groups by: a task, a language, a cell."""
+    sent: float
+    """By the client's clock."""
+    first: float | None = None
+    last: float | None = None
+    """When the last token came; the end of the answer may come later."""
+    total: float = 0.0
+    tokens: int = 0
+    prompt_tokens: int = 0
+    text: str = ""
+    pool: str | None = None
+    """The gateway's `x-gateway-pool`."""
+    spec: SpecSample | None = None
+    error: str | None = None
+
+    @property
+    def tpot(self) -> float | None:
+        """Seconds per output token after the first."""
+        if self.error or self.first is None or self.last is None or self.tokens < 2:
+            return None
+        return (self.last - self.first) / (self.tokens - 1)
+
+    @property
+    def speed(self) -> float | None:
+        """Output tokens a second over the whole request."""
+        return self.tokens / self.total if not self.error and self.total > 0 else None
+
+
+class Reading:
+    """One answer as it comes in."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._rest = b""
+        self._texts: list[str] = []
+        self._first: float | None = None
+        self._opened: float | None = None
+        self._last: float | None = None
+        self._usage: Mapping[str, Any] = {}
+        self._pool: str | None = None
+        self._spec: SpecSample | None = None
+        self._failed: str | None = None
+
+    async def read(self, answer: Response) -> str | None:
+        """Takes the whole answer; says what was wrong with it."""
+        try:
+            self._pool = next((v.decode("latin-1") for n, v in answer.headers if n == b"x-gateway-pool"), None)
+            if answer.status != 200:
+                return f"HTTP {answer.status}: {message(await whole(answer))}"
+            while piece := await answer.read():
+                self._feed(piece, self._clock())
+        finally:
+            answer.close()
+        return self._failed or (None if self._opened is not None else "an answer without tokens")
+
+    def _feed(self, piece: bytes, now: float) -> None:
+        *events, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
+        for event in events:
+            if event.startswith(b"data:") and event != b"data: [DONE]":
+                self._event(event[5:].strip(), now)
+
+    def _event(self, data: bytes, now: float) -> None:
+        try:
+            event = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            self._failed = "an event that is not JSON"
+            return
+        if not isinstance(event, dict) or event.get("error"):
+            self._failed = message(data)
+            return
+        if isinstance(used := event.get("usage"), dict):
+            self._usage = used
+            self._spec = find_spec_metrics(data) or self._spec
+        for choice in event.get("choices") or ():
+            self._opened = self._opened or now
+            delta = choice.get("delta") or {}
+            text = delta.get("content") or ""
+            if text or delta.get("reasoning") or delta.get("reasoning_content") or delta.get("tool_calls"):
+                self._first = self._first or now
+            # An end-of-turn token has no text and is a token all the same.
+            self._last = now
+            if text:
+                self._texts.append(text)
+
+    def row(self, label: str, tag: str, start: float, error: str | None) -> Row:
+        first = self._first or self._opened
+        return Row(
+            label=label,
+            tag=tag,
+            sent=start,
+            first=None if first is None else first - start,
+            last=None if self._last is None else self._last - start,
+            total=self._clock() - start,
+            tokens=int(self._usage.get("completion_tokens") or 0),
+            prompt_tokens=int(self._usage.get("prompt_tokens") or 0),
+            text="".join(self._texts),
+            pool=self._pool,
+            spec=self._spec,
+            error=error,
+        )
+
+
+async def whole(answer: Response) -> bytes:
+    """The body, cut at a size that no page of interest has."""
+    kept, size = [], 0
+    while size < _MAX_PAGE and (piece := await answer.read()):
+        kept.append(piece)
+        size += len(piece)
+    return b"".join(kept)
+
+
+def message(body: bytes) -> str:
+    """An error's own words, shortened."""
+    try:
+        inner = json.loads(body).get("error")
+        text = inner if isinstance(inner, str) else inner["message"]
+    except (ValueError, AttributeError, KeyError, TypeError):
+        text = body.decode("utf-8", "replace")
+    return " ".join(str(text).split())[:_SHOWN] or "no message"

@@ -1,0 +1,160 @@
+"""Runs one measurement and prints it: progress on stderr, the result on stdout, what there is of it after ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from gateway.bench.client import BenchError, Endpoint, Target, UsageError
+from gateway.bench.drive import Tick
+from gateway.bench.html import page
+from gateway.bench.report import Report
+
+INTERRUPTED = 130
+GATEWAY_SETTLE = 2.5
+"""Seconds in which a gateway has read its back ends' counters again (every second by default) and exports them."""
+
+
+class Measurement(Protocol):
+    """What can be measured. `run` collects, so that `report` can tell of a part."""
+
+    @property
+    def steps(self) -> int:
+        """How often `run` will tick."""
+        ...
+
+    async def run(self, tick: Tick) -> None:
+        """Raises BenchError."""
+        ...
+
+    def report(self) -> Report: ...
+
+
+def execute(measurement: Measurement, args: argparse.Namespace) -> int:
+    """Measures, prints, writes; returns the exit code."""
+    interrupted = False
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
+            bar = progress.add_task("starting", total=measurement.steps)
+            asyncio.run(measurement.run(lambda what: progress.update(bar, advance=1, description=what)))
+    except KeyboardInterrupt:
+        interrupted = True
+    report = measurement.report()
+    if args.json:
+        print(json.dumps(report.as_dict(interrupted=interrupted), ensure_ascii=False))
+    else:
+        print(report.markdown(interrupted=interrupted))
+    if args.html:
+        args.html.write_text(page(report, interrupted=interrupted), "utf-8")
+        print(f"report: {args.html}", file=sys.stderr)
+    return INTERRUPTED if interrupted else 0
+
+
+def run(make: Callable[[argparse.Namespace], Measurement], args: argparse.Namespace) -> int:
+    """`execute` with errors as one line on stderr and exit code 1, or 2 for wrong usage."""
+    try:
+        return execute(make(args), args)
+    except UsageError as error:
+        print(f"gateway bench: {error}", file=sys.stderr)
+        return 2
+    except BenchError as error:
+        print(f"gateway bench: {error}", file=sys.stderr)
+    except BaseExceptionGroup as group:
+        # A task group wraps what one of its tasks raised.
+        found, others = group.split(BenchError)
+        if found is None or others is not None:
+            raise
+        print(f"gateway bench: {_first(found)}", file=sys.stderr)
+    return 1
+
+
+def _first(group: BaseExceptionGroup[BenchError]) -> BaseException:
+    first = group.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+@asynccontextmanager
+async def opened(targets: Sequence[Target]) -> AsyncIterator[list[Endpoint]]:
+    """The targets' endpoints, found to be there. Raises BenchError."""
+    endpoints = [Endpoint(target, monotonic) for target in targets]
+    try:
+        for endpoint in endpoints:
+            await endpoint.open()
+        yield endpoints
+    finally:
+        for endpoint in endpoints:
+            await endpoint.aclose()
+
+
+def simulated(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
+    """Labels of those that say so of themselves."""
+    return tuple(endpoint.target.label for endpoint in endpoints if endpoint.about.simulated)
+
+
+def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:
+    """Options of every measurement."""
+    parser.add_argument("--model", default="", metavar="NAME", help="model to ask for (the only one that is served)")
+    parser.add_argument(
+        "--key", default=None, metavar="KEY", help="API key (default: the environment's OPENAI_API_KEY, if set)"
+    )
+    if runs is not None:
+        parser.add_argument("--runs", type=count, default=runs, metavar="N", help="repeats (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="draws prompts and arrivals (%(default)s)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained HTML report")
+    parser.add_argument("--quick", action="store_true", help="a small part of it: a check, not a figure to quote")
+
+
+def add_pair(parser: argparse.ArgumentParser) -> None:
+    """Options that name the plain and the MTP side."""
+    parser.add_argument("--plain", metavar="URL", help="a plain back end")
+    parser.add_argument("--mtp", metavar="URL", help="an MTP back end of the same model")
+    parser.add_argument("--url", metavar="URL", help="a gateway instead; its pools are asked for by x-gateway-pool")
+
+
+def key_of(args: argparse.Namespace) -> str | None:
+    return args.key or os.environ.get("OPENAI_API_KEY") or None
+
+
+def target(args: argparse.Namespace, label: str, url: str, **more: object) -> Target:
+    values = {"model": args.model, "key": key_of(args), **more}
+    return Target(label=label, url=url, **values)
+
+
+def pair(args: argparse.Namespace) -> tuple[Target, Target]:
+    """The plain and the MTP target. Raises UsageError where they are not named."""
+    if args.url and not (args.plain or args.mtp):
+        plain, mtp = (
+            target(args, kind, args.url, headers=(("x-gateway-pool", kind),), settle=GATEWAY_SETTLE)
+            for kind in ("plain", "mtp")
+        )
+        return plain, mtp
+    if not (args.plain and args.mtp) or args.url:
+        raise UsageError("name both sides, --plain URL and --mtp URL, or a gateway with --url URL")
+    return target(args, "plain", args.plain), target(args, "mtp", args.mtp)
+
+
+def count(text: str) -> int:
+    """A whole number of at least 1, for argparse."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def counts(text: str) -> list[int]:
+    """`1,2,4`, for argparse: ascending, each once."""
+    return sorted({count(part) for part in text.split(",")})
