@@ -1,7 +1,7 @@
 """A parsed body -> `Features`. Pure and bounded: at 10 MB it reads no more than at 200 KB.
 
 caps.py and structure.py read the parameters; content.py finds the conversation; asking.py what is asked; examples.py
-what the examples' answers look like; keys.py makes the hashes; tokens.py counts.
+what the examples' answers look like; keys.py makes the hashes; tools.py and tokens.py count.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.request.keys import shape_key, text_keys, thread_key
 from gateway.request.parse import Body, is_true
 from gateway.request.structure import Shape, read_structure
 from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_tokens, rough_total
+from gateway.request.tools import read_tools, required_fields
 from gateway.types import NO_HINTS, Api, Features, Hints, Structure, Task, ToolChoice
 
 _COUNT_CHARS = 64 * 1024
 _SAMPLE = 2048
-_MAX_TOOLS = 32
 _INSTRUCTION = 1000
 _MOSTLY_CODE = 0.4
 _UNSURE = 1.5
@@ -54,7 +54,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
     data = as_chat(body.data, api)
     body = body if data is body.data else replace(body, data=data)
     dialogue = read(data, api)
-    tools, tool_bytes = _tools(data.get("tools") or data.get("functions"))
+    tools, tool_bytes = read_tools(data.get("tools") or data.get("functions"))
     caps, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
     code = code_share(dialogue.user)
     found = _Read(
@@ -124,7 +124,7 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Read, tokens: TokenEst
         user_head=_printable(dialogue.user[:800]),
         user_tail=_printable(dialogue.user[-1200:]) if len(dialogue.user) > 800 else "",
         user_chars=len(dialogue.user),
-        tool_fields=_tool_fields(data.get("tools")),
+        tool_fields=required_fields(data.get("tools")),
         system_key=keys.system,
         template_key=keys.template,
         head_key=keys.head,
@@ -184,40 +184,8 @@ def _utf8_bytes(parts: list[int]) -> int:
     return narrow + 2 * (parts[4] + parts[5]) + 3 * wide
 
 
-def _tools(tools: object) -> tuple[int, int]:
-    """How many tools there are, and about how many bytes they take in the prompt. `tools: []` is none."""
-    if not isinstance(tools, list) or not tools:
-        return 0, 0
-    size = sum(_bulk(tool, 5) for tool in tools[:_MAX_TOOLS])
-    return len(tools), size * len(tools) // min(len(tools), _MAX_TOOLS)
-
-
 def _edges(text: str, first: int, last: int) -> str:
     return text if len(text) <= first + last else text[:first] + text[-last:]
-
-
-def _tool_fields(tools: object) -> int:
-    """Required parameters of the first tools."""
-    count = 0
-    for tool in tools[:_MAX_TOOLS] if isinstance(tools, list) else ():
-        function = tool.get("function", tool) if isinstance(tool, dict) else None
-        parameters = function.get("parameters") if isinstance(function, dict) else None
-        required = parameters.get("required") if isinstance(parameters, dict) else None
-        count += len(required) if isinstance(required, list) else 0
-    return count
-
-
-def _bulk(node: object, depth: int) -> int:
-    """About how many characters a JSON value has when written out, some levels deep."""
-    if isinstance(node, str):
-        return len(node) + 2
-    if depth == 0:
-        return 8
-    if isinstance(node, dict):
-        return 2 + sum(len(key) + 5 + _bulk(value, depth - 1) for key, value in node.items())
-    if isinstance(node, list):
-        return 2 + sum(_bulk(value, depth - 1) for value in node)
-    return 4
 
 
 def _examples(dialogue: Dialogue, code: float) -> tuple[int | None, int, int | None]:

@@ -6,6 +6,7 @@ in a template does not make every request a new one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -41,6 +42,10 @@ def key_of(text: str) -> int:
     return int.from_bytes(blake2b(raw, digest_size=8).digest())
 
 
+_kept_key_of = lru_cache(256)(key_of)
+"""The same for system prompts, of which most requests have one of a few."""
+
+
 def _hash(text: str) -> int:
     return int.from_bytes(blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
@@ -49,7 +54,7 @@ def text_keys(system: str, user: str) -> TextKeys:
     """Keys of the system prompt (its ends, if it is long) and of the last user turn's edges and line labels."""
     if len(system) > 2 * _EDGE:
         system = f"{system[:_EDGE]}\n{len(system) // 1000}\n{system[-_EDGE:]}"
-    system_key = key_of(system)
+    system_key = _kept_key_of(system)
     head, tail = user[:_HEAD], user[-_TAIL:]
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
     labels = line_labels(edges) if ":" in edges or "：" in edges else []
