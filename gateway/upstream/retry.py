@@ -43,7 +43,7 @@ FREE = frozenset({"connect", "connections"})
 """Classes in which nothing was sent."""
 WITHOUT_BUDGET = FREE | {"moved"}
 
-OVERDUE = 3.0
+OVERDUE = 2.0
 """A first byte's time limit that is so many times the expected time finds a request stuck, not long."""
 
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
