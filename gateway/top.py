@@ -220,6 +220,16 @@ def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
     return f"MTP pays from about {low * (high / low) ** share:.0f} tokens"
 
 
+def _why_chosen(row: Mapping[str, Any]) -> str:
+    if row["reason"] == "rule":
+        return str(row["detail"])
+    taken = next((pool["seconds"] for pool in row["pools"] if pool["pool"] == row["pool"]), None) or 0.0
+    if row["reason"] == "faster" and any(not pool["out"] and (pool["seconds"] or 0.0) < taken for pool in row["pools"]):
+        # Under `fleet` the winner may be slower for the request itself.
+        return "least time, the others' counted"
+    return REASONS.get(row["reason"] or "", row["error"] or "")
+
+
 def _decisions(snapshot: Snapshot, rows: int) -> Table:
     table = Table("time", "task", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("tokens", justify="right")
@@ -228,7 +238,7 @@ def _decisions(snapshot: Snapshot, rows: int) -> Table:
     table.add_column("took", justify="right")
     table.add_column("end")
     for row in snapshot["decisions"][:rows]:
-        why = row["detail"] if row["reason"] == "rule" else REASONS.get(row["reason"] or "", row["error"] or "")
+        why = _why_chosen(row)
         expected = "  ".join(f"{pool['pool']} {pool['out'] or seconds(pool['seconds'])}" for pool in row["pools"])
         table.add_row(
             time.strftime("%H:%M:%S", time.localtime(row["at"])),

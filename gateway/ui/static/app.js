@@ -96,7 +96,9 @@ function overChart(snapshot) {
   else at("over").replaceChildren(h("p", { class: "empty" }, t("overEmpty")));
 }
 
-const why = (row) => (row.reason === "rule" ? `${t("r_rule")}: ${row.detail}` : row.reason ? t(`r_${row.reason}`) + (row.detail ? ` (${row.detail})` : "") : row.error ?? "");
+// Under `fleet` the winner may be slower for the request itself, because it slows the others down less.
+const forAll = (row) => row.reason === "faster" && row.pools.some((pool) => !pool.out && pool.seconds < (row.pools.find((own) => own.pool === row.pool)?.seconds ?? 0));
+const why = (row) => forAll(row) ? t("r_fleet") : (row.reason === "rule" ? `${t("r_rule")}: ${row.detail}` : row.reason ? t(`r_${row.reason}`) + (row.detail ? ` (${row.detail})` : "") : row.error ?? "");
 
 function decisions(snapshot) {
   const newest = `${snapshot.decisions[0]?.id} ${snapshot.decisions[0]?.at} ${language()}`;

@@ -1,6 +1,6 @@
 // Three charts in SVG, drawn at the width that they have, so that their text stays readable on a phone.
 import { h, s } from "./dom.js";
-import { number, percent, seconds, t, taskName } from "./text.js";
+import { number, percent, seconds, span as lasting, t, taskName } from "./text.js";
 
 const DASHES = ["", "7 4", "2 3", "9 3 2 3"];
 const color = (kind) => `var(--${kind})`;
@@ -127,4 +127,4 @@ export function overTime(box, points, alert) {
   put(box, height, told.join("; "), parts);
   box.append(legend(rows));
 }
-const ago = (span) => (span < 1 ? t("nowWord") : t("ago", span < 90 ? `${Math.round(span)} s` : `${Math.round(span / 60)} min`));
+const ago = (span) => (span < 1 ? t("nowWord") : t("ago", lasting(span)));

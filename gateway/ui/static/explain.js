@@ -27,8 +27,10 @@ export async function explain() {
   if (!answer.ok) return fail(told.error?.message ?? String(answer.status));
   const { estimate, decision } = told, detail = decision.detail ? ` (${decision.detail})` : "";
   const pools = told.pools.map((pool) => ({ ...pool, seconds: pool.expected_seconds }));
+  const own = pools.find((pool) => pool.pool === decision.pool)?.seconds ?? 0;
+  const forAll = decision.reason === "faster" && pools.some((pool) => !pool.out && pool.seconds < own);
   at("told").replaceChildren(
     h("p", {}, t("toldLine", taskName(estimate.task), number(estimate.output_tokens), number(estimate.p50), number(estimate.p90), percent(estimate.confidence))),
-    h("p", {}, `${t("goes")} `, h("span", { class: `kind ${pools.find((pool) => pool.pool === decision.pool)?.kind ?? ""}` }, decision.pool), ` ${t(`r_${decision.reason}`)}${detail}`),
+    h("p", {}, `${t("goes")} `, h("span", { class: `kind ${pools.find((pool) => pool.pool === decision.pool)?.kind ?? ""}` }, decision.pool), ` ${t(forAll ? "r_fleet" : `r_${decision.reason}`)}${detail}`),
     race(pools, decision.pool));
 }
