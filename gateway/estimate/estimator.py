@@ -12,6 +12,7 @@ What was learned is the actual lengths' deviation, so it is independent of the p
 from __future__ import annotations
 
 import struct
+from collections import OrderedDict
 from dataclasses import dataclass
 from math import exp2
 from typing import NamedTuple
@@ -77,7 +78,8 @@ class Estimator:
         self._calibration = Calibration(self._prior.margins)
         self._fresh = History(_FRESH_ENTRIES) if share else None
         self._fresh_calibration = Calibration(self._prior.margins)
-        self._pending: dict[int, _Pending] = {}
+        # Not a plain dict: finding its first key passes over the places of all that were deleted.
+        self._pending: OrderedDict[int, _Pending] = OrderedDict()
         self._models: dict[str, int] = {}
         self._observed = 0
         self._censored = 0
@@ -91,7 +93,7 @@ class Estimator:
         guess, pending = self._predict(features, ruled)
         if len(self._pending) >= _WAITING:
             # Requests that never ended: the oldest one is forgotten.
-            del self._pending[next(iter(self._pending))]
+            self._pending.popitem(last=False)
         self._pending[id(features)] = pending
         return self._cut(features, pending.chain, pending.task, _source(ruled, guess, pending.chain))
 

@@ -104,8 +104,12 @@ class History:
         """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
         base = chain.base
         for level, key, before, after in chain.steps:
-            error_before = min(_LARGEST_ERROR, abs(actual - before))
-            error_after = min(_LARGEST_ERROR, abs(actual - after))
+            error_before, error_after = abs(actual - before), abs(actual - after)
+            # Written out, here and below: `min` costs as much as the rest of a line.
+            if error_before > _LARGEST_ERROR:
+                error_before = _LARGEST_ERROR
+            if error_after > _LARGEST_ERROR:
+                error_after = _LARGEST_ERROR
             cell = self._touch(key)
             if cell is None:
                 self._young[key] = [1.0, base, actual, base * base, base * actual, error_before, error_after]
@@ -201,7 +205,8 @@ def _corrected(cell: Cell, base: float, before: float, slope: float) -> tuple[fl
     mean = sum_m / weight
     spread_m = max(0.0, sum_mm - sum_m * mean)
     covariance = sum_my - sum_y * mean
-    own_slope = min(2.0, max(0.0, (covariance + _PULL_B * slope) / (spread_m + _PULL_B)))
+    own_slope = (covariance + _PULL_B * slope) / (spread_m + _PULL_B)
+    own_slope = 0.0 if own_slope < 0.0 else 2.0 if own_slope > 2.0 else own_slope
     own = sum_y / weight + own_slope * (base - mean)
     return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope
 

@@ -47,6 +47,7 @@ _OPEN_WORDS = frozenset(
 _DETERMINERS = (" the ", "this ", "following ", "above ", "below ", "given ", "online ", "each ")
 _WIDE_DETERMINERS = ("以下の", "次の", "この", "上の", "下記の", "下面的", "以下", "这篇", "다음 ", "이 ")
 _STEP_GATE = frozenset("step think show explain schritt étape paso".split())
+_STEP_PARTNERS = frozenset("by carefully through your paso".split())
 _STEP_MARKS = ("step by", "step-by", "think carefully", "think through", "show your ", "explain your ", "paso a paso")
 TELLING = frozenset().union(
     *WORDS.values(),
@@ -58,6 +59,7 @@ TELLING = frozenset().union(
     _FACT_WORDS,
     _OPEN_WORDS,
     _STEP_GATE,
+    _STEP_PARTNERS,
     ("b",),
 )
 """Every word that is asked for here: the others of a text need not be looked at."""
@@ -66,7 +68,7 @@ Scores = dict[Task, float]
 
 def step_by_step(text: str, words: set[str]) -> bool:
     """Whether a derivation is to be written out."""
-    if text.isascii() and not (words & _STEP_GATE and _has(text, _STEP_MARKS)):
+    if text.isascii() and not (words & _STEP_GATE and words & _STEP_PARTNERS and _has(text, _STEP_MARKS)):
         return False
     return _STEPS.search(text) is not None
 
