@@ -90,13 +90,12 @@ class History:
             if cell is None:
                 steps.append((level, key, location, location))
                 continue
-            after, own_slope = _corrected(cell, base, location, slope)
-            share = self._trust(level, cell)
+            after, own_slope, share = _corrected(cell, self._levels[level], base, location, slope)
             slope += share * (own_slope - slope)
             steps.append((level, key, location, after))
             location += share * (after - location)
-            if level:
-                support = max(support, share * cell[0])
+            if level and share * cell[0] > support:
+                support = share * cell[0]
             spread = (_SPREAD_PULL * spread + cell[6] * share + cell[5] * (1 - share)) / (_SPREAD_PULL + cell[0])
         return Chain(location, spread, support, base, tuple(steps))
 
@@ -122,15 +121,6 @@ class History:
             record[0] += _LEVEL_PACE * (error_before - record[0])
             record[1] += _LEVEL_PACE * (error_after - record[1])
             record[2] += 1.0
-
-    def _trust(self, level: int, cell: Cell) -> float:
-        """Share of a correction that is taken: from the errors with and without it, 0..1."""
-        record = self._levels[level]
-        before = cell[5] + _LEVEL_SHARE * record[0]
-        after = cell[6] + _LEVEL_SHARE * record[1]
-        better = before * before / (before * before + after * after + 1e-12)
-        share = 2.0 * better - 0.3
-        return 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
 
     def _touch(self, key: int) -> Cell | None:
         """The key's cell, now among the young ones; None for a new key, which there is room for now."""
@@ -197,18 +187,27 @@ def _add(cell: Cell, base: float, actual: float, expected: float) -> None:
     cell[4] = cell[4] * DECAY + weight * base * actual
 
 
-def _corrected(cell: Cell, base: float, before: float, slope: float) -> tuple[float, float]:
-    """(location, slope) by a cell, given the broader levels'."""
-    weight, sum_m, sum_y, sum_mm, sum_my = cell[:5]
+def _corrected(cell: Cell, record: list[float], base: float, before: float, slope: float) -> tuple[float, float, float]:
+    """(location, slope, share) by a cell, given the broader levels' location and slope.
+
+    The share is how much of the correction is to be taken: from the errors with and without it, on the key itself and
+    (`record`) on its level as a whole.
+    """
+    weight, sum_m, sum_y, sum_mm, sum_my, error_before, error_after = cell
+    error_before += _LEVEL_SHARE * record[0]
+    error_after += _LEVEL_SHARE * record[1]
+    better = error_before * error_before
+    share = 2.0 * better / (better + error_after * error_after + 1e-12) - 0.3
+    share = 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
     if weight <= 0.0:
-        return before, slope
+        return before, slope, share
     mean = sum_m / weight
-    spread_m = max(0.0, sum_mm - sum_m * mean)
+    spread_m = sum_mm - sum_m * mean
     covariance = sum_my - sum_y * mean
-    own_slope = (covariance + _PULL_B * slope) / (spread_m + _PULL_B)
+    own_slope = (covariance + _PULL_B * slope) / ((spread_m if spread_m > 0.0 else 0.0) + _PULL_B)
     own_slope = 0.0 if own_slope < 0.0 else 2.0 if own_slope > 2.0 else own_slope
     own = sum_y / weight + own_slope * (base - mean)
-    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope
+    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share
 
 
 def _capped(cell: Cell) -> Cell:
