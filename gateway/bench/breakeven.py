@@ -19,7 +19,7 @@ from gateway.bench.drive import Tick
 from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
 from gateway.bench.probes import STEADY, Cell, Prober
 from gateway.bench.report import Report
-from gateway.bench.session import add_common, add_pair, count, counts, opened, pair, simulated
+from gateway.bench.session import add_common, add_pair, count, counts, opened, pair
 from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
 from gateway.telemetry.spec_decode import Acceptance
 
@@ -71,15 +71,14 @@ class BreakEven:
         self._cells: list[Cell] = []
         self._prefill: Prefill | None = None
         self._acceptance: dict[str, Acceptance] = {}
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model, self._version, self._k = "", "", args.k or 0
         self.steps = len(self._concurrency) * len(self._lengths) + 2 + len(CLASSES)
         if not self._lengths:
             raise UsageError("--quick measures lengths 1, 8, 64 and 128; --lengths names none of them")
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets) as (plain, mtp):
-            self._simulated = simulated((plain, mtp))
+        async with opened(self._targets, self._simulated) as (plain, mtp):
             self._model, self._version = mtp.about.model, mtp.about.version or "unknown"
             prober = Prober(plain, mtp, self._args.prompt, self._args.seed)
             for concurrency in self._concurrency:
@@ -159,7 +158,7 @@ class BreakEven:
             profile=text,
             file=str(self._args.profile) if self._args.profile and text else None,
             threshold=threshold_of(self._cells),
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
 

@@ -16,7 +16,6 @@ from gateway.bench.sources import published, published_dict
 from gateway.bench.summary import positions_text, times
 from gateway.telemetry.spec_decode import Acceptance
 
-
 TERMS = ("base", "position", "token", "experts", "context", "mtp_context")
 """What the fit decides; the profile's other values are given."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -129,7 +129,11 @@ class Endpoint:
             error = await reading.read(answer)
         except GatewayError as failure:
             error = failure.code
-        return reading.row(self.target.label, tag, sent if due is None else due, error)
+        row = reading.row(self.target.label, tag, sent if due is None else due, error)
+        # A gateway that has just started doesn't know its back ends' versions yet; their answers tell.
+        if row.simulated and not self.about.simulated:
+            self.about = replace(self.about, simulated=True)
+        return row
 
     async def counters(self) -> dict[str, float]:
         """Drafting counters since the start, of this model where the page tells models apart; empty without any."""

@@ -18,7 +18,7 @@ from gateway.bench.drive import Body, Tick, closed, require
 from gateway.bench.engines import Launcher
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, count, opened, simulated, target
+from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import class_prompts, published, published_dict
 from gateway.bench.summary import Side, acceptance_dict, change, positions_text, ratio
 from gateway.telemetry.spec_decode import Acceptance
@@ -108,7 +108,7 @@ class Depth:
         self._all = args.all
         self._seed = args.seed
         self._levels: list[Level] = []
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model = ""
         self._stopped: int | None = None
         self.steps = len(targets)
@@ -126,8 +126,7 @@ class Depth:
                 return
 
     async def _measure(self, k: int, aim: Target) -> None:
-        async with opened([aim]) as (endpoint,):
-            self._simulated += simulated([endpoint])
+        async with opened([aim], self._simulated) as (endpoint,):
             self._model = endpoint.about.model
             bodies = self._bodies(self._concurrency * self._runs)
             await closed(endpoint, self._bodies(self._concurrency), self._concurrency)
@@ -192,7 +191,7 @@ class Depth:
             tables=(self._table(levels, told), published("depth")),
             plots=(_plot(levels, told["tpot_change"]),),
             data=data,
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
     def _as_dict(self, level: Level) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from gateway.bench.client import BenchError, Target, UsageError
 from gateway.bench.drive import Ask, Tick, open_loop, require
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, count, opened, simulated, target
+from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import data, filler, published, published_dict
 from gateway.bench.summary import latencies, percentile
 
@@ -143,13 +143,12 @@ class Load:
         self._clock = clock
         self._rows: list[Row] = []
         self._start = 0.0
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model = ""
         self.steps = len(asks)
 
     async def run(self, tick: Tick) -> None:
-        async with opened([self._target]) as (endpoint,):
-            self._simulated = simulated([endpoint])
+        async with opened([self._target], self._simulated) as (endpoint,):
             self._model = endpoint.about.model
             self._start = self._clock()
 
@@ -198,7 +197,7 @@ class Load:
                 "pools": by_pool,
                 "published": published_dict("load"),
             },
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
     def _figures(self, rows: list[Row]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ of the time per token, which leaves out the first token.
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from gateway.bench.client import Endpoint, Target, accepted
 from gateway.bench.drive import Tick, require
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, add_pair, count, opened, pair, simulated
+from gateway.bench.session import add_common, add_pair, count, opened, pair
 from gateway.bench.sources import longform_prompts, published, published_dict, published_speedup
 from gateway.bench.summary import Side, acceptance_dict, positions_text, ratio, times
 from gateway.telemetry.spec_decode import Acceptance
@@ -27,11 +28,13 @@ QUICK_RUNS = 4
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pair(parser)
     add_common(parser, runs=12)
+    parser.add_argument("--language", choices=LANGUAGES, action="append", metavar="LANGUAGE", help="ja or en (both)")
     parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="cap of an answer (%(default)s)")
 
 
 def make(args: argparse.Namespace) -> LongForm:
-    return LongForm(pair(args), min(args.runs, QUICK_RUNS) if args.quick else max(args.runs, 2), args.max_tokens)
+    runs = min(args.runs, QUICK_RUNS) if args.quick else args.runs
+    return LongForm(pair(args), max(runs, 2), args.max_tokens, args.language or LANGUAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +50,23 @@ class Part:
 class LongForm:
     """See the module's head."""
 
-    def __init__(self, targets: tuple[Target, Target], runs: int, max_tokens: int) -> None:
+    def __init__(
+        self, targets: tuple[Target, Target], runs: int, max_tokens: int, languages: Sequence[str] = LANGUAGES
+    ) -> None:
+        """`runs` includes the one that is dropped."""
         self._targets = targets
         self._runs = runs
         self._max_tokens = max_tokens
+        self._languages = languages
         self._parts: list[Part] = []
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model = ""
-        self.steps = 2 * runs * len(LANGUAGES)
+        self.steps = 2 * runs * len(languages)
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets) as (plain, mtp):
-            self._simulated = simulated((plain, mtp))
+        async with opened(self._targets, self._simulated) as (plain, mtp):
             self._model = mtp.about.model
-            for language in LANGUAGES:
+            for language in self._languages:
                 await self._language(language, plain, mtp, tick)
 
     async def _language(self, language: str, plain: Endpoint, mtp: Endpoint, tick: Tick) -> None:
@@ -110,7 +116,7 @@ class LongForm:
             tables=(self._table(told), published("longform")),
             plots=(_plot(cells, self._model, told),) if cells else (),
             data=data,
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
     def _cell(self, part: Part) -> dict[str, Any]:

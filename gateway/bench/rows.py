@@ -41,6 +41,8 @@ class Row:
     pool: str | None = None
     """The gateway's `x-gateway-pool`."""
     spec: SpecSample | None = None
+    simulated: bool = False
+    """Whether the answer's fingerprint says that it comes from a simulated engine."""
     error: str | None = None
 
     @property
@@ -70,6 +72,7 @@ class Reading:
         self._pool: str | None = None
         self._spec: SpecSample | None = None
         self._failed: str | None = None
+        self._simulated = False
 
     async def read(self, answer: Response) -> str | None:
         """Takes the whole answer; says what was wrong with it."""
@@ -101,6 +104,7 @@ class Reading:
         if isinstance(used := event.get("usage"), dict):
             self._usage = used
             self._spec = find_spec_metrics(data) or self._spec
+        self._simulated = self._simulated or "simulated" in str(event.get("system_fingerprint"))
         for choice in event.get("choices") or ():
             self._opened = self._opened or now
             delta = choice.get("delta") or {}
@@ -126,6 +130,7 @@ class Reading:
             text="".join(self._texts),
             pool=self._pool,
             spec=self._spec,
+            simulated=self._simulated,
             error=error,
         )
 

@@ -87,21 +87,18 @@ def _first(group: BaseExceptionGroup[BenchError]) -> BaseException:
 
 
 @asynccontextmanager
-async def opened(targets: Sequence[Target]) -> AsyncIterator[list[Endpoint]]:
-    """The targets' endpoints, found to be there. Raises BenchError."""
+async def opened(targets: Sequence[Target], simulated: list[str]) -> AsyncIterator[list[Endpoint]]:
+    """The targets' endpoints, found to be there; in the end `simulated` gets the labels of those that say so of
+    themselves. Raises BenchError."""
     endpoints = [Endpoint(target, monotonic) for target in targets]
     try:
         for endpoint in endpoints:
             await endpoint.open()
         yield endpoints
     finally:
+        simulated += [endpoint.target.label for endpoint in endpoints if endpoint.about.simulated]
         for endpoint in endpoints:
             await endpoint.aclose()
-
-
-def simulated(endpoints: Sequence[Endpoint]) -> tuple[str, ...]:
-    """Labels of those that say so of themselves."""
-    return tuple(endpoint.target.label for endpoint in endpoints if endpoint.about.simulated)
 
 
 def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:

@@ -19,7 +19,7 @@ from gateway.bench.client import Endpoint, Target
 from gateway.bench.drive import Tick, require
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, add_pair, count, opened, pair, simulated
+from gateway.bench.session import add_common, add_pair, count, opened, pair
 from gateway.bench.sources import (
     LETTERS,
     SHOTS,
@@ -99,13 +99,12 @@ class Short:
         self._runs = runs
         self._origin = origin
         self._pairs: list[tuple[Asked, Row, Row]] = []
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model = ""
         self.steps = runs * len(asked) + 1
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets) as (plain, mtp):
-            self._simulated = simulated((plain, mtp))
+        async with opened(self._targets, self._simulated) as (plain, mtp):
             self._model = mtp.about.model
             await self._ask(self._asked[0], plain, mtp, first=True)
             tick("warm-up")
@@ -179,7 +178,7 @@ class Short:
             tables=(_latency(sides, (plain, mtp), gain, told), _quality(quality), published("short")),
             plots=(_plot(plain, mtp),) if plain else (),
             data=data,
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
 

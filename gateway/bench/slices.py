@@ -16,7 +16,7 @@ from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Body, Tick, closed, endless, require
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, count, opened, simulated, target
+from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import class_prompts, data, filler, published, published_dict
 from gateway.bench.summary import change, latencies
 
@@ -59,13 +59,12 @@ class Slices:
         self._quiet: list[Row] = []
         self._beside: list[Row] = []
         self._neighbours: list[Row] = []
-        self._simulated: tuple[str, ...] = ()
+        self._simulated: list[str] = []
         self._model = ""
         self.steps = len(targets) + 2
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets) as endpoints:
-            self._simulated = simulated(endpoints)
+        async with opened(self._targets, self._simulated) as endpoints:
             self._model = endpoints[0].about.model
             await asyncio.gather(*(closed(e, self._long(self._concurrency), self._concurrency) for e in endpoints))
             for number in range(1, len(endpoints) + 1):
@@ -146,7 +145,7 @@ class Slices:
                 "neighbour_requests": len(self._neighbours),
                 "published": published_dict("slices"),
             },
-            simulated=self._simulated,
+            simulated=tuple(self._simulated),
         )
 
     def _scale(self, number: int) -> dict[str, Any]:
