@@ -19,11 +19,11 @@ from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
 
 MOST_CURVES = 1024
-TICK = 0.1
+TICK = 0.25
 FADE = 5.0
 """Seconds between looks at the rates, and between two fadings of what was learned."""
-GAP = 0.02
-"""Least seconds between two requests that teach one curve: fifty a second say as much as a thousand."""
+GAP = 0.05
+"""Least seconds between two requests that teach one curve: twenty a second say as much as a thousand."""
 _SEPARATOR = "\x1f"
 _LIVELY = 0.05
 """Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""

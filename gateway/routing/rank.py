@@ -81,7 +81,7 @@ def tie_margin(best: Candidate, other: Candidate) -> float:
     doubt = math.hypot(best.uncertainty, other.uncertainty) / math.sqrt(2.0)
     margin = best.total * max(TIE_SHARE, min(doubt, COLD))
     if other.terms.running < 1.0:
-        margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD))
+        margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD) ** 2)
     return margin
 
 

@@ -44,6 +44,7 @@ class Speeds:
         self.quality = quality
         """Scales the acceptance of every draft: the truth, where a profile is only a guess."""
         self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
+        self.varies = len(set(self.k_at)) > 1
         self._base = [self._zero_context(batch) for batch in range(seats + 1)]
         self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
 
@@ -198,7 +199,7 @@ class SimEngine:
             )
             self._jump, self._each = (1 if batch else 0), 0.0
         elif batch:
-            if len(set(self.speeds.k_at)) > 1:
+            if self.speeds.varies:
                 self._rescale(self.speeds.k_at[batch])
             self._jump = running[0][0] - self._step
             if self.neighbours:

@@ -23,7 +23,7 @@ from gateway.simulate.workload import MIXES, PROMPTS, day_rate
 PARTS = 48
 PROFILE, MODEL, MIX = "g4-slice", "e4b", "varied"
 WARM_SECONDS = 60.0
-PEAK = 0.8
+PEAK = 0.6
 """Share of the engines' capacity that the day's mean rate takes; the burst goes beyond it."""
 
 

@@ -163,7 +163,7 @@ class World:
                 arm.observe(outcome_of(job, decision, lease.endpoint.url))
         if engine.next_at < math.inf:
             self._push(engine)
-        if self._queue:
+        if len(self._queue):
             self._serve(self._pool_of[id(engine)])
 
     def _serve(self, name: str) -> None:
