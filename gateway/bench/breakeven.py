@@ -105,15 +105,13 @@ class BreakEven:
         return max(len(positions) for positions in known)
 
     async def _measure_prefill(self, prober: Prober, plain: Endpoint, mtp: Endpoint) -> None:
-        probes = await prober.prefill(self._prompts, self._runs + 1)
-        # The first round of every length is a warm-up.
-        kept = [probe for i, probe in enumerate(probes) if i % (2 * (self._runs + 1)) >= 2]
-        rate = fit_prefill(kept, {}).tokens_per_second
+        probes = await prober.prefill(self._prompts, self._runs)
+        rate = fit_prefill(probes, {}).tokens_per_second
         stalls = {}
         for drafting, endpoint in ((False, plain), (True, mtp)):
-            added, tokens = await prober.stall(endpoint)
+            added, tokens = await prober.stall(endpoint, self._runs)
             stalls[drafting] = added - tokens / rate
-        self._prefill = fit_prefill(kept, stalls)
+        self._prefill = fit_prefill(probes, stalls)
 
     def fitted(self) -> Fitted | None:
         """The decode step's fit; None while there is too little to fit."""

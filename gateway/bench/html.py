@@ -29,13 +29,10 @@ polyline.published { stroke-dasharray: 6 4; } rect.published { opacity: .45; }
 """
 
 
-def page(report: Report, *, interrupted: bool) -> str:
+def page(report: Report, *, stopped: str = "", quick: bool = False) -> str:
     """The whole page. Everything that comes from outside is escaped."""
     parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.intro)}</p>"]
-    if report.label:
-        parts.append(f'<p class="warn">{escape(report.label)}</p>')
-    if interrupted:
-        parts.append('<p class="warn">Interrupted: what was measured until then.</p>')
+    parts += [f'<p class="warn">{escape(warning)}</p>' for warning in report.warnings(stopped, quick)]
     if report.findings:
         parts.append("<ul>" + "".join(f"<li>{escape(finding)}</li>" for finding in report.findings) + "</ul>")
     for plot in report.plots:

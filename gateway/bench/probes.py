@@ -101,36 +101,41 @@ class Prober:
         return Cell(concurrency, tokens, tuple(plain), tuple(mtp), found)
 
     async def prefill(self, lengths: Sequence[int], runs: int) -> list[tuple[bool, float, float]]:
-        """(drafting, prompt tokens, seconds to the first token) of lone prompts."""
+        """(drafting, prompt tokens, seconds to the first token) of lone prompts: medians, a warm-up of each dropped."""
         found = []
         for length in lengths:
-            for _ in range(runs):
+            rows: dict[bool, list[Row]] = {False: [], True: []}
+            for run in range(runs + 1):
                 body = forced(1, filler(length, self._rng), self._rng.randrange(2**31))
                 for endpoint, drafting in ((self._plain, False), (self._mtp, True)):
-                    rows = require([await endpoint.ask(body, tag="prefill")], "a lone prompt")
-                    found += [(drafting, float(row.prompt_tokens), row.first or row.total) for row in rows]
+                    row = require([await endpoint.ask(body, tag="prefill")], "a lone prompt")[0]
+                    if run:
+                        rows[drafting].append(row)
+            for drafting, kept in rows.items():
+                seconds = median(row.first or row.total for row in kept)
+                found.append((drafting, _mean([row.prompt_tokens for row in kept]), seconds))
         return found
 
-    async def stall(self, endpoint: Endpoint) -> tuple[float, float]:
+    async def stall(self, endpoint: Endpoint, runs: int) -> tuple[float, float]:
         """(seconds that a joining prompt adds to a running request, its tokens). The same request runs alone and with
-        prompts that join it, evenly spread over its time."""
+        prompts that join it, evenly spread over its time; the median of so many comparisons."""
+        found = [await self._stalled(endpoint) for _ in range(runs)]
+        return median(added for added, _ in found), _mean([tokens for _, tokens in found])
+
+    async def _stalled(self, endpoint: Endpoint) -> tuple[float, float]:
         body = forced(RUNNING_TOKENS, class_prompts("prose")[0], 7)
         [alone] = require([await endpoint.ask(body, tag="stall")], "a lone request")
-        joins: list[Row] = []
-
-        async def join(wait: float) -> None:
-            await asyncio.sleep(wait)
-            prompt = forced(1, filler(JOINED_TOKENS, self._rng), self._rng.randrange(2**31))
-            joins.append(await endpoint.ask(prompt, tag="stall"))
-
         gap = alone.total / (JOINS + 2)
-        tasks = [asyncio.create_task(join(gap * (i + 1))) for i in range(JOINS)]
-        try:
-            [beside] = require([await endpoint.ask(body, tag="stall")], "a request that others join")
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
+
+        async def join(place: int) -> Row:
+            await asyncio.sleep(gap * place)
+            prompt = forced(1, filler(JOINED_TOKENS, self._rng), self._rng.randrange(2**31))
+            return await endpoint.ask(prompt, tag="stall")
+
+        beside, *joins = await asyncio.gather(
+            endpoint.ask(body, tag="stall"), *(join(place) for place in range(1, JOINS + 1))
+        )
+        require([beside], "a request that others join")
         good = require(joins, "joining prompts")
         return (beside.total - alone.total) / len(good), _mean([row.prompt_tokens for row in good])
 

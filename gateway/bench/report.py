@@ -71,22 +71,29 @@ class Report:
             self.simulated
         )
 
-    def as_dict(self, *, interrupted: bool) -> dict[str, Any]:
+    def warnings(self, stopped: str, quick: bool) -> list[str]:
+        """What every output says first. `stopped` is why the run ended early; empty where it did not."""
+        found = [self.label] if self.label else []
+        if quick:
+            found.append("Quick: a check, not figures to quote.")
+        if stopped:
+            found.append(f"Not complete ({stopped}): what was measured until then.")
+        return found
+
+    def as_dict(self, *, stopped: str = "", quick: bool = False) -> dict[str, Any]:
         return {
             "measurement": self.name,
             "simulated": bool(self.simulated),
             "simulated_back_ends": list(self.simulated),
-            "interrupted": interrupted,
+            "quick": quick,
+            "stopped": stopped or None,
             **self.data,
             "findings": list(self.findings),
         }
 
-    def markdown(self, *, interrupted: bool) -> str:
+    def markdown(self, *, stopped: str = "", quick: bool = False) -> str:
         parts = [f"## {self.title}", self.intro]
-        if self.label:
-            parts.append(f"**{self.label}**")
-        if interrupted:
-            parts.append("**Interrupted: what was measured until then.**")
+        parts += [f"**{warning}**" for warning in self.warnings(stopped, quick)]
         parts += [table.markdown() for table in self.tables]
         if self.findings:
             parts.append("\n".join(f"- {finding}" for finding in self.findings))

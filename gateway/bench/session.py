@@ -42,48 +42,65 @@ class Measurement(Protocol):
 
 
 def execute(measurement: Measurement, args: argparse.Namespace) -> int:
-    """Measures, prints, writes; returns the exit code."""
-    interrupted = False
+    """Measures, prints, writes; returns the exit code. What was measured before a failure or ctrl-C is told as well.
+
+    Raises BenchError where nothing was measured.
+    """
+    done = 0
+    state, code = "", 0
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
         with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as progress:
             bar = progress.add_task("starting", total=measurement.steps)
-            asyncio.run(measurement.run(lambda what: progress.update(bar, advance=1, description=what)))
+
+            def tick(what: str) -> None:
+                nonlocal done
+                done += 1
+                progress.update(bar, advance=1, description=what)
+
+            asyncio.run(measurement.run(tick))
     except KeyboardInterrupt:
-        interrupted = True
+        state, code = "interrupted", INTERRUPTED
+    except (BenchError, BaseExceptionGroup) as failure:
+        error = _cause(failure)
+        if not done:
+            raise error from failure
+        print(f"gateway bench: {error}", file=sys.stderr)
+        state, code = str(error), code_of(error)
     report = measurement.report()
     if args.json:
-        print(json.dumps(report.as_dict(interrupted=interrupted), ensure_ascii=False))
+        print(json.dumps(report.as_dict(stopped=state, quick=args.quick), ensure_ascii=False))
     else:
-        print(report.markdown(interrupted=interrupted))
+        print(report.markdown(stopped=state, quick=args.quick))
     if args.html:
-        args.html.write_text(page(report, interrupted=interrupted), "utf-8")
+        args.html.write_text(page(report, stopped=state, quick=args.quick), "utf-8")
         print(f"report: {args.html}", file=sys.stderr)
-    return INTERRUPTED if interrupted else 0
+    return code
 
 
 def run(make: Callable[[argparse.Namespace], Measurement], args: argparse.Namespace) -> int:
     """`execute` with errors as one line on stderr and exit code 1, or 2 for wrong usage."""
     try:
         return execute(make(args), args)
-    except UsageError as error:
-        print(f"gateway bench: {error}", file=sys.stderr)
-        return 2
     except BenchError as error:
         print(f"gateway bench: {error}", file=sys.stderr)
-    except BaseExceptionGroup as group:
-        # A task group wraps what one of its tasks raised.
-        found, others = group.split(BenchError)
-        if found is None or others is not None:
-            raise
-        print(f"gateway bench: {_first(found)}", file=sys.stderr)
-    return 1
+        return code_of(error)
 
 
-def _first(group: BaseExceptionGroup[BenchError]) -> BaseException:
-    first = group.exceptions[0]
-    return _first(first) if isinstance(first, BaseExceptionGroup) else first
+def code_of(error: BenchError) -> int:
+    return 2 if isinstance(error, UsageError) else 1
+
+
+def _cause(failure: BaseException) -> BenchError:
+    """The error itself, out of the groups that task groups wrap it in. Raises what is none of ours."""
+    if isinstance(failure, BenchError):
+        return failure
+    if isinstance(failure, BaseExceptionGroup):
+        found, others = failure.split(BenchError)
+        if found is not None and others is None:
+            return _cause(found.exceptions[0])
+    raise failure
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.cli import run
+from gateway.sim.faults import Faults
 from tests.bench.engines import engines, measured
 from tests.gateways import gateway, two_pools
 
@@ -135,3 +136,17 @@ def test_load_says_what_is_wrong(words: list[str], told: str, capsys: pytest.Cap
     """Before anything is sent."""
     assert run(["bench", "load", "--url", "http://127.0.0.1:1", *words]) in (1, 2)
     assert told in capsys.readouterr().err
+
+
+def test_a_failure_half_way_leaves_what_was_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """The error is one line, the figures until then are printed, and the exit code is 1."""
+    with engines(0, 2) as (plain, mtp), engines(0, faults=Faults(status=500)) as (broken,):
+        words = ["--slice", plain, "--slice", broken, "--slice", mtp]
+        code = run(["bench", "slices", *words, "--quick", "--concurrency", "1", "--max-tokens", "8", "--json"])
+    out = capsys.readouterr()
+    report = json.loads(out.out)
+
+    assert code == 1
+    assert out.err.count("\n") == 1
+    assert "HTTP 500" in report["stopped"]
+    assert [row["slices"] for row in report["scaling"]] == [1]

@@ -112,7 +112,7 @@ async def test_what_was_measured_until_an_interrupt_is_told() -> None:
         report = form.report()
 
     assert report.data["languages"]["ja"]["plain"]["requests"] >= 1
-    assert "Interrupted" in report.markdown(interrupted=True)
+    assert "Not complete (interrupted)" in report.markdown(stopped="interrupted")
 
 
 @pytest.mark.parametrize(

@@ -197,7 +197,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
     )
     table = Table(evil, ("a|b",), ((evil,),), note=evil)
     report = Report(name="n", title=evil, intro=evil, findings=(evil,), tables=(table,), plots=plots, simulated=("p",))
-    text = page(report, interrupted=True)
+    text = page(report, stopped="interrupted")
     tags = Tags()
     tags.feed(text)
 
@@ -207,4 +207,4 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
     assert "prefers-color-scheme: dark" in text
     assert "SIMULATED" in text
     assert "nan" not in text
-    assert "a\\|b" in report.markdown(interrupted=False)
+    assert "a\\|b" in report.markdown()
