@@ -77,7 +77,7 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
     dialogue = Dialogue()
     if not isinstance(messages, list):
         return dialogue
-    if messages and isinstance(messages[0], list):
+    if _is_batch(messages):
         return _read_batch(messages)
     dialogue.turns = len(messages)
     dialogue.unread = max(0, len(messages) - MAX_READ)
@@ -118,14 +118,19 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
     return dialogue
 
 
+def _is_batch(messages: object) -> bool:
+    return isinstance(messages, list) and bool(messages) and isinstance(messages[0], list)
+
+
 def _read_batch(conversations: list[object]) -> Dialogue:
-    """A chat batch: the first conversation stands for all, and the others' texts count."""
+    """A chat batch: the first conversation stands for all, and the others' texts count. A batch within is no
+    conversation, so that lists in lists do not lead any deeper."""
     first, *others = conversations
-    dialogue = read({"messages": first}, Api.CHAT)
+    dialogue = Dialogue() if _is_batch(first) else read({"messages": first}, Api.CHAT)
     dialogue.prompts = len(conversations)
     dialogue.unread += max(0, len(others) - MAX_READ)
     for conversation in others[:MAX_READ]:
-        if isinstance(conversation, list) and not (conversation and isinstance(conversation[0], list)):
+        if isinstance(conversation, list) and not _is_batch(conversation):
             other = read({"messages": conversation}, Api.CHAT)
             dialogue.texts += other.texts
             dialogue.turns += other.turns

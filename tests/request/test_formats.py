@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,16 @@ def test_a_batch_counts_each_conversation() -> None:
     assert (one.n, batch.n) == (1, 3)
     assert batch.input_tokens > 2 * one.input_tokens
     assert batch.instruction == one.instruction
+
+
+@pytest.mark.parametrize("depth", [2, 3, 400, 1000])
+def test_a_batch_in_a_batch_is_no_conversation(depth: int) -> None:
+    """BODY-03: lists in lists are read without following them down, however deep they go."""
+    messages: list[object] = [{"role": "user", "content": ASK}]
+    for _ in range(depth):
+        messages = [messages]
+
+    assert of(Api.CHAT, messages=messages).instruction == ""
 
 
 _json = st.recursive(
