@@ -31,6 +31,8 @@ class _Answers:
     def __init__(self) -> None:
         self.statuses: list[int] = []
         self.whole = 0
+        self.body = b""
+        """Of the last answer."""
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
@@ -38,7 +40,11 @@ class _Answers:
         self._parser.feed_data(data)
 
     def on_headers_complete(self) -> None:
+        self.body = b""
         self.statuses.append(self._parser.get_status_code())
+
+    def on_body(self, body: bytes) -> None:
+        self.body += body
 
     def on_message_complete(self) -> None:
         self.whole += self.statuses[-1] >= 200
@@ -56,7 +62,7 @@ async def send(port: int, case: Case) -> Seen:
     finally:
         writer.transport.abort()
     if any(status >= 500 for status in answers.statuses):
-        problem = f"status {max(answers.statuses)}"
+        problem = f"status {max(answers.statuses)} {answers.body[:150].decode('latin-1')}"
     return Seen(tuple(answers.statuses), problem)
 
 
