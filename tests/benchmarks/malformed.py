@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import re
 import sys
 import tempfile
 import time
@@ -175,7 +176,10 @@ async def run(requests: int, workers: int, number: int, folder: Path, say: Calla
         result.seconds = time.monotonic() - began
         result.in_flight_at_end = await idle(port)
         result.workers_replaced = len(set(before) - set(family(gateway.pid)))
-        result.tracebacks = (folder / "gateway.log").read_text(errors="replace").count("Traceback (most recent call")
+        log = (folder / "gateway.log").read_text(errors="replace")
+        result.tracebacks = log.count("Traceback (most recent call")
+        for line in sorted(set(re.findall(r"^[\w.]+(?:Error|Exception)\b.*", log, re.MULTILINE)))[:SHOWN]:
+            say(f"in the gateway's log: {line[:300]}")
     server.close()
     return result
 
