@@ -84,7 +84,9 @@ class BreakEven:
             for concurrency in self._concurrency:
                 await prober.warm_up(concurrency)
                 for tokens in self._lengths:
-                    self._cells.append(await prober.cell(concurrency, tokens, self._runs))
+                    # Behind a gateway counters take seconds to arrive, and short answers say nothing about a step.
+                    counted = tokens >= STEADY or tokens == self._lengths[-1]
+                    self._cells.append(await prober.cell(concurrency, tokens, self._runs, counted=counted))
                     tick(f"{concurrency} at a time, {tokens} tokens")
             await self._measure_prefill(prober, plain, mtp)
             tick("prompts")

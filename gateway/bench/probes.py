@@ -85,11 +85,11 @@ class Prober:
         bodies = self._bodies(concurrency, 8)
         await asyncio.gather(*(wave(endpoint, bodies) for endpoint in (self._plain, self._mtp)))
 
-    async def cell(self, concurrency: int, tokens: int, runs: int) -> Cell:
-        """Waves on both sides, which take turns with the same prompts."""
+    async def cell(self, concurrency: int, tokens: int, runs: int, *, counted: bool) -> Cell:
+        """Waves on both sides, which take turns with the same prompts; `counted` reads the drafting counters."""
         plain: list[Row] = []
         mtp: list[Row] = []
-        before = await self._mtp.counters()
+        before = await self._mtp.counters() if counted else {}
         for run in range(runs):
             bodies = self._bodies(concurrency, tokens)
             sides = [(self._plain, plain), (self._mtp, mtp)]
@@ -97,7 +97,7 @@ class Prober:
                 rows += await wave(endpoint, bodies, f"{concurrency} x {tokens}")
         what = f"{concurrency} at a time, {tokens} tokens"
         plain, mtp = require(plain, what), require(mtp, what)
-        found = accepted(mtp, before, await self._mtp.counters())
+        found = accepted(mtp, before, await self._mtp.counters() if counted else {})
         return Cell(concurrency, tokens, tuple(plain), tuple(mtp), found)
 
     async def prefill(self, lengths: Sequence[int], runs: int) -> list[tuple[bool, float, float]]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -144,7 +144,7 @@ def key_of(args: argparse.Namespace) -> str | None:
 
 
 def target(args: argparse.Namespace, label: str, url: str, **more: object) -> Target:
-    values = {"model": args.model, "key": key_of(args), **more}
+    values: dict[str, Any] = {"model": args.model, "key": key_of(args), **more}
     return Target(label=label, url=url, **values)
 
 

@@ -96,7 +96,7 @@ async def test_a_gateway_stands_for_both_sides(capsys: pytest.CaptureFixture[str
 async def test_what_was_measured_until_an_interrupt_is_told() -> None:
     """A cancelled run reports the rows it has."""
     with engines(0, 2) as (plain, mtp):
-        form = LongForm((Target(label="plain", url=plain), Target(label="mtp", url=mtp)), 12, 64)
+        form = LongForm([(Target(label="plain", url=plain), Target(label="mtp", url=mtp))], 12, 64)
         enough = asyncio.Event()
         ticks: list[str] = []
 
@@ -145,3 +145,15 @@ def test_a_refused_key_names_the_option(capsys: pytest.CaptureFixture[str], monk
         assert measured(
             capsys, "longform", "--plain", plain, "--mtp", mtp, "--key", "secret", "--runs", "2", "--max-tokens", "16"
         )
+
+
+def test_further_models_are_rows_of_one_table(spark: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """--also adds another model's back ends; the first model's figures stand at the top."""
+    also = f"{spark[0]},{spark[1]}"
+    words = ["--plain", spark[0], "--mtp", spark[1], "--runs", "2", "--language", "en", "--max-tokens", "24"]
+    code = run(["bench", "longform", *words, "--also", also, "--html", "/dev/null"])
+    out = capsys.readouterr().out
+
+    assert code == 0
+    assert out.count("| e4b | en |") == 2
+    assert run(["bench", "longform", *words, "--also", "http://127.0.0.1:1"]) == 2

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.bench.client import BenchError
+from gateway.bench.client import BenchError, accepted
 from gateway.bench.html import page
 from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Reading, Row
 from gateway.bench.short import letter_of, prompts_of, sign_test
 from gateway.bench.sources import data, own_questions, published, read_questions
 from gateway.bench.summary import Side, Spread, latencies
+from gateway.types import SpecSample
 from gateway.upstream.client import Headers
 
 
@@ -208,3 +209,18 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
     assert "SIMULATED" in text
     assert "nan" not in text
     assert "a\\|b" in report.markdown()
+
+
+def test_acceptance_comes_from_the_answers_where_all_tell_it() -> None:
+    """Counters of a shared engine would count others' drafts; they stand in where an answer is silent."""
+    told = Row(label="", tag="", sent=0, spec=SpecSample(10, 20, 5, (4, 1)))
+    silent = Row(label="", tag="", sent=0)
+    before = {"drafts": 100.0, "draft_tokens": 200.0, "accepted_tokens": 50.0}
+    after = {"drafts": 110.0, "draft_tokens": 220.0, "accepted_tokens": 60.0}
+    own, counted = accepted([told, told], before, after), accepted([told, silent], before, after)
+
+    assert own is not None
+    assert (own.drafts, own.mean_length, own.positions) == (20, 1.5, (0.4, 0.1))
+    assert counted is not None
+    assert counted.mean_length == 2.0
+    assert accepted([silent], {}, {}) is None
