@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,11 +16,14 @@ from gateway.decisions.log import DecisionLog
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import Logging
 from gateway.settings import Settings
+from gateway.state.home import open_store
 from gateway.state.memory import MemoryStore
+from gateway.state.store import View
 from tests.answers import reply
 from tests.decisions.past import TEXT, outcomes, policy
 from tests.gateways import Running, gateway, two_pools
 from tests.raw_client import ask, chat, get
+from tests.redis_server import redis_server
 from tests.servers import serve
 from tests.stub import Stub
 
@@ -126,3 +131,30 @@ async def test_without_a_shadow_policy_there_is_nothing_of_it() -> None:
 
         assert b"gateway_shadow" not in (await get(running.url, "/metrics")).body
         assert running.counted("gateway_routing_saved_seconds_total") > 0
+
+
+async def test_replicas_share_the_log_through_redis() -> None:
+    """A row that one replica wrote is among the recent ones of another."""
+    with redis_server() as server:
+        stores = [
+            open_store(
+                server.url, replica=name, rng=random.Random(1), processes=1, snapshots=None, clock=time.monotonic
+            )
+            for name in ("one", "two")
+        ]
+        for store in stores:
+            await store.start(View)
+        one, two = (DecisionLog(lambda: Logging(), store) for store in stores)
+        async with asyncio.timeout(20):
+            while not stores[0].status().connected or not stores[1].status().connected:
+                await asyncio.sleep(0.01)
+            for outcome in outcomes(policy(), [5, 400]):
+                one.observe(outcome, 0.5)
+            await one.flush()
+            while len(rows := await two.recent(10)) < 2:
+                await asyncio.sleep(0.01)
+        for store in stores:
+            await store.aclose()
+
+    assert [row["id"] for row in rows] == ["r1", "r0"]
+    assert rows[0]["regret"] == 0.5
