@@ -14,6 +14,7 @@ from random import Random
 from typing import Protocol
 
 from gateway.policy.schema import Policy
+from gateway.routing.cost import work_of
 from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
 from gateway.types import Decision, LoadView, Outcome, Result, Usage
@@ -79,9 +80,7 @@ class _Waiting:
         self.decision = decision
         self.priority = 0
         self.key: str | None = None
-        self.work = 1.0
-        if decision is not None:
-            self.work = next((c.seconds for c in decision.costs if c.pool == decision.pool and c.seconds), 1.0)
+        self.work = 1.0 if decision is None else work_of(decision)
 
 
 class World:
