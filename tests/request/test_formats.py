@@ -107,11 +107,9 @@ def test_a_batch_in_a_batch_is_no_conversation(depth: int) -> None:
     assert of(Api.CHAT, messages=messages).instruction == ""
 
 
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=12,
-)
+_leaf = st.none() | st.booleans() | st.integers() | st.text(max_size=8)
+_flat = _leaf | st.lists(_leaf, max_size=3) | st.dictionaries(st.text(max_size=8), _leaf, max_size=3)
+_json = _flat | st.lists(_flat, max_size=3) | st.dictionaries(st.text(max_size=8), _flat, max_size=3)
 _names = st.sampled_from(
     [
         "input",
