@@ -78,7 +78,8 @@ class Backend:
 class Fleet:
     """Everything that the clients talk to. Leaving the context ends all of it."""
 
-    def __init__(self, folder: Path, *, workers: int, scale: float, policy: Callable[[Sequence[str]], str]) -> None:
+    def __init__(self, folder: Path, *, workers: int, scale: float, settings: str) -> None:
+        """`settings`: the policy's `defaults`, in flow style."""
         self.folder = folder
         self.policy = folder / "policy.yaml"
         self.log = folder / "gateway.log"
@@ -87,7 +88,7 @@ class Fleet:
         self.backends = [Backend(number, ports[number], folder, scale) for number in range(BACKENDS)]
         self.redis = RedisServer()
         self._workers = workers
-        self._first_policy = policy
+        self._settings = settings
         self._stack = ExitStack()
         self._gateway: Child | None = None
 
@@ -108,7 +109,7 @@ class Fleet:
                 backend.start()
             for backend in self.backends:
                 backend.wait()
-            self.write_policy(self._first_policy(self.urls))
+            self.write_policy(self.text())
             options = ["--policy", self.policy, "--port", self.port, "--workers", self._workers]
             options += ["--redis-url", self.redis.url, "--log-level", "warning"]
             self._gateway = Child(
@@ -131,6 +132,27 @@ class Fleet:
             return httpx.get(f"http://127.0.0.1:{self.port}/ready", timeout=5, trust_env=False).status_code == 200
         except httpx.TransportError:
             return False
+
+    def text(self, *, weights: Sequence[int] = (1,) * BACKENDS, without: int | None = None, rule: str = "") -> str:
+        """A policy: the back ends with these weights, perhaps without one of them, and perhaps a rule."""
+        rows = [
+            f'{{url: "{url}", weight: {weight}}}' if number != without else None
+            for number, (url, weight) in enumerate(zip(self.urls, weights, strict=True))
+        ]
+        plain = ", ".join(row for row in rows[:PLAIN] if row)
+        mtp = ", ".join(row for row in rows[PLAIN:] if row)
+        return f"""version: 1
+server: {{grace: 10s}}
+defaults: {self._settings}
+pools:
+  plain: {{endpoints: [{plain}]}}
+  mtp: {{endpoints: [{mtp}], speculative: {{method: mtp, tokens: 2}}}}
+models:
+  {MODEL}: {{pools: [plain, mtp], architecture: dense}}
+routing: {{objective: expected_time, rules: [{rule}]}}
+access:
+  keys: [{{name: chaos, env: CHAOS_KEY, requests_per_minute: 1000000, tokens_per_minute: 1000000000, in_flight: 20000}}]
+"""
 
     def write_policy(self, text: str) -> None:
         """Replaces the file as configuration tools do: beside it, then renamed over."""
@@ -168,36 +190,10 @@ def wait_until(holds: Callable[[], bool], problem: str, patience: float = START_
         time.sleep(0.05)
 
 
-def policy_text(
-    urls: Sequence[str],
-    *,
-    weights: Sequence[int] = (1,) * BACKENDS,
-    without: int | None = None,
-    rule: str = "",
-) -> str:
-    """A policy as the operator of a service with short answers would write it; see `SETTINGS`."""
-    rows = [
-        f'{{url: "{url}", weight: {weight}}}' if number != without else None
-        for number, (url, weight) in enumerate(zip(urls, weights, strict=True))
-    ]
-    plain = ", ".join(row for row in rows[:PLAIN] if row)
-    mtp = ", ".join(row for row in rows[PLAIN:] if row)
-    return f"""version: 1
-server: {{grace: 10s}}
-defaults: {SETTINGS}
-pools:
-  plain: {{endpoints: [{plain}]}}
-  mtp: {{endpoints: [{mtp}], speculative: {{method: mtp, tokens: 2}}}}
-models:
-  {MODEL}: {{pools: [plain, mtp], architecture: dense}}
-routing: {{objective: expected_time, rules: [{rule}]}}
-access:
-  keys: [{{name: chaos, env: CHAOS_KEY, requests_per_minute: 1000000, tokens_per_minute: 1000000000, in_flight: 20000}}]
-"""
-
-
-SETTINGS = (
-    "{timeouts: {first_byte: 20s, idle: 10s, total: 2m}, health: {interval: 2s}, "
-    "retry: {attempts: 4, budget: 0.5}, breaker: {stall: 5s}}"
-)
-"""What the policy sets besides its pools; all else is the default."""
+def settings_text(first_byte: float) -> str:
+    """What the policy sets besides its pools, as the operator of a service with short answers would; all else is the
+    default. Seconds."""
+    return (
+        f"{{timeouts: {{first_byte: {first_byte:g}s, idle: 10s, total: 2m}}, health: {{interval: 2s}}, "
+        "retry: {attempts: 4, budget: 0.5}, breaker: {stall: 5s}}"
+    )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.benchmarks.chaos_fleet import BACKENDS, MTP, PLAIN, Fleet, policy_text
+from tests.benchmarks.chaos_fleet import BACKENDS, Fleet
 
 FAULTS: Mapping[str, Mapping[str, Any]] = {
     "hang": {"hang": True},
@@ -123,7 +123,7 @@ class Chaos:
             self.done[name] = self.done.get(name, 0) + 1
         while self._tasks:
             await asyncio.gather(*self._tasks)
-        self._write(policy_text(self._fleet.urls), None)
+        self._write(self._fleet.text(), None)
 
     async def _carry_out(self, event: Event) -> None:
         if event.target == "policy":
@@ -170,15 +170,14 @@ class Chaos:
             await asyncio.to_thread(redis.flush)
 
     def _rewrite(self, what: str) -> None:
-        rng, urls = self._rng, self._fleet.urls
+        rng = self._rng
         if what == "break":
-            self._fleet.write_policy(policy_text(urls).replace("pools:", "pols:", 1))
+            self._fleet.write_policy(self._fleet.text().replace("pools:", "pols:", 1))
             return
         without = rng.randrange(BACKENDS) if rng.random() < 0.4 else None
         rules = ("", "{name: a, when: {stream: true}, prefer: plain}", "{name: b, when: {task: code}, prefer: mtp}")
-        text = policy_text(
-            urls, weights=[rng.randint(1, 3) for _ in range(PLAIN + MTP)], without=without, rule=rng.choice(rules)
-        )
+        weights = [rng.randint(1, 3) for _ in range(BACKENDS)]
+        text = self._fleet.text(weights=weights, without=without, rule=rng.choice(rules))
         self._write(text, without)
 
     def _write(self, text: str, without: int | None) -> None:
