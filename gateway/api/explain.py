@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.api.core import Active, Learned, find_model
+from gateway.api.guided import renewed
 from gateway.api.head import Head
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
@@ -19,13 +20,20 @@ class IdlePools:
         return PoolLoad(up=1)
 
 
+def format_of(data: dict[str, object]) -> Api:
+    """The format of a body that came without its path. A Messages body that has nothing of its own is chat as well."""
+    if "messages" in data:
+        return Api.MESSAGES if "system" in data or "stop_sequences" in data else Api.CHAT
+    return Api.RESPONSES if "input" in data else Api.COMPLETIONS
+
+
 def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: Head) -> dict[str, Any]:
     """The public explanation of one body. Raises what a real request would raise before it is sent."""
     policy = active.policy
     hints = head.hints if policy.server.client_hints else NO_HINTS
-    body = parse_body(raw)
+    _, body, _ = renewed(raw, parse_body(raw), policy.server.guided, lambda action: None)
     model = find_model(policy, body.model)
-    features = extract(body, Api.CHAT if "messages" in body.data else Api.COMPLETIONS, hints, learned.tokens)
+    features = extract(body, format_of(body.data), hints, learned.tokens)
     estimate = learned.estimator.estimate(features)
     facts = active.router.facts(model, features, estimate, head.matched)
     model, facts = active.router.choose(model, facts)

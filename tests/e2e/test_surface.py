@@ -346,3 +346,19 @@ async def test_the_policy_says_what_old_guided_fields_get(mode: str, status: int
         assert got.status == status
         assert [request.body for request in stub.requests] == ([raw] if status == 200 else [])
         assert running.counted("gateway_legacy_guided_total", action=mode) == 1
+
+
+async def test_explain_reads_every_format(running: Fleet) -> None:
+    """ROUTE-09: the decision is that of the live request, whatever the format and with the old fields translated."""
+    bodies: dict[str, dict[str, object]] = {
+        "/v1/responses": {"input": LONG, "max_output_tokens": 400},
+        "/v1/messages": {"system": "Be thorough.", "messages": [{"role": "user", "content": LONG}], "max_tokens": 400},
+        "/v1/chat/completions": {"messages": [{"role": "user", "content": LONG}], "guided_choice": ["a", "b"]},
+    }
+    for path, body in bodies.items():
+        told: Any = (await ask(running.url, {"model": MODEL, **body}, "/gateway/explain")).json()
+        live = await ask(running.url, {"model": MODEL, **body}, path)
+
+        assert live.status == 200
+        assert told["decision"]["pool"] == live.header("x-gateway-pool")
+        assert str(round(told["estimate"]["output_tokens"])) == live.header("x-gateway-predicted-output-tokens")
