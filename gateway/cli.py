@@ -95,7 +95,7 @@ def _add_running(verb: MakeVerb) -> None:
     sim_command.add_arguments(made)
     made = verb("simulate", simulate_command.main, "policies against workloads on a virtual clock, with no GPU")
     simulate_command.add_arguments(made)
-    made = verb("bench", bench_command.main, "measure the estimator on recorded requests")
+    made = verb("bench", bench_command.main, "measure back ends, or the estimator on recorded requests")
     bench_command.add_arguments(made)
     made = verb("recipe", recipe_command.main, "print how to start vLLM for a model on a slice of a GPU")
     recipe_command.add_arguments(made)
