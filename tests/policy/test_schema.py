@@ -211,3 +211,19 @@ def test_yaml_1_1_words_stay_what_they_mean() -> None:
     assert policy.server.heartbeat is None
     assert policy.routing.stickiness is None
     assert policy.routing.rules[0].when.language == ("en", "no")
+
+
+class TestServer:
+    def test_origins_and_old_fields_have_safe_defaults(self) -> None:
+        """No page may call from a browser, and `guided_*` fields are translated, unless the policy says otherwise."""
+        policy = policy_of(SMALLEST)
+        other = policy_of(SMALLEST + 'server: {cors: ["https://a.example", "*"], guided: refuse}\n')
+
+        assert (policy.server.cors, policy.server.guided) == ((), "translate")
+        assert (other.server.cors, other.server.guided) == (("https://a.example", "*"), "refuse")
+
+    @pytest.mark.parametrize("fields", ['cors: ["a.example"]', 'cors: ["https://a.example/x"]', "guided: ignore"])
+    def test_what_is_no_origin_and_no_mode_is_refused(self, fields: str) -> None:
+        """With the place in the file, as every mistake."""
+        with pytest.raises(PolicyInvalid, match=r"policy\.yaml:\d+:\d+: server\."):
+            policy_of(SMALLEST + f"server: {{{fields}}}\n")
