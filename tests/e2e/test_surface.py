@@ -362,3 +362,23 @@ async def test_explain_reads_every_format(running: Fleet) -> None:
         assert live.status == 200
         assert told["decision"]["pool"] == live.header("x-gateway-pool")
         assert str(round(told["estimate"]["output_tokens"])) == live.header("x-gateway-predicted-output-tokens")
+
+
+async def test_a_streamed_response_is_found_by_its_own_key_only() -> None:
+    """The id is read from a stream's first event; to another key it does not exist, though the back end has it."""
+    keys = {"KEY_A": "a" * 24, "KEY_B": "b" * 24}
+    extra = "access: {keys: [{name: a, env: KEY_A}, {name: b, env: KEY_B}]}\n"
+    async with (
+        fleet(extra, keys) as made,
+        openai.AsyncOpenAI(base_url=made.url + "/v1", api_key=keys["KEY_A"], max_retries=0) as own,
+        openai.AsyncOpenAI(base_url=made.url + "/v1", api_key=keys["KEY_B"], max_retries=0) as other,
+    ):
+        events = [event async for event in await own.responses.create(model="e4b", input=LABEL, stream=True)]
+        assert events[0].type == "response.created"
+        response_id = events[0].response.id
+
+        assert (await own.responses.retrieve(response_id)).model == "e4b"
+        with pytest.raises(openai.NotFoundError):
+            await other.responses.retrieve(response_id)
+        with pytest.raises(openai.NotFoundError):
+            await other.responses.create(model=MODEL, input="hi", previous_response_id=response_id)
