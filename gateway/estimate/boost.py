@@ -18,12 +18,12 @@ Floats = NDArray[np.float64]
 class Settings:
     """How the trees are grown."""
 
-    trees: int = 200
+    trees: int = 300
     depth: int = 6
-    rate: float = 0.12
-    shrink: float = 4.0
+    rate: float = 0.15
+    shrink: float = 2.0
     """Weight of the pull of each leaf to zero, in rows."""
-    clip: float = 1.5
+    clip: float = 3.0
     """Largest error, log2, that counts in full."""
     rows: float = 0.7
     columns: float = 0.3

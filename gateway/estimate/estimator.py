@@ -21,7 +21,7 @@ from gateway.estimate.calibration import Calibration
 from gateway.estimate.hashing import LEVELS, keys_of, name_key
 from gateway.estimate.model import TASKS, Guess, Prior, load_prior
 from gateway.estimate.numbers import log2p
-from gateway.estimate.rules import Ruled, best_task, estimate_rules, read_rules
+from gateway.estimate.rules import Ruled, best_task, estimate_rules, read_rules, resolve
 from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
 from gateway.types import Estimate, Features, Outcome, Result, Task
@@ -68,7 +68,7 @@ class _Pending(NamedTuple):
 class Estimator:
     """The estimate by rules, prior and history.
 
-    `entries` bounds the memory: about 300 bytes for each. With `share`, what is learned is also kept apart, so that
+    `entries` bounds the memory: about 330 bytes for each. With `share`, what is learned is also kept apart, so that
     `changes` can hand it to other workers; that takes as much again for at most 8,192 entries.
     """
 
@@ -84,26 +84,31 @@ class Estimator:
         self._observed = 0
         self._censored = 0
 
-    def estimate(self, features: Features) -> Estimate:
-        """The estimate for one choice of the answer. No I/O; never raises."""
-        ruled = read_rules(features)
+    def estimate(self, features: Features, *, thinking: bool | None = None, room: int | None = None) -> Estimate:
+        """The estimate for one choice of the answer. No I/O; never raises.
+
+        `thinking` is the switch where the model decides it (it always thinks, or never); None leaves it to the
+        request. `room` is the context left for the answer, in tokens.
+        """
+        ruled = read_rules(features, thinking=thinking, room=room)
         if ruled.source in _BOUND_SOURCES:
             # Settled without a look at the text; `observe` predicts what it learns from.
-            return estimate_rules(features)
-        guess, pending = self._predict(features, ruled)
+            return estimate_rules(features, thinking=thinking, room=room)
+        thinks, cap = resolve(features, thinking, room)
+        guess, pending = self._predict(features, ruled, thinks)
         if len(self._pending) >= _WAITING:
             # Requests that never ended: the oldest one is forgotten.
             self._pending.popitem(last=False)
         self._pending[id(features)] = pending
-        return self._cut(features, pending.chain, pending.task, _source(ruled, guess, pending.chain))
+        return self._cut(features.floor, cap, pending, _source(ruled, guess, pending.chain))
 
-    def _predict(self, features: Features, ruled: Ruled) -> tuple[Guess, _Pending]:
+    def _predict(self, features: Features, ruled: Ruled, thinks: bool | None) -> tuple[Guess, _Pending]:
         """What the prior says, and what prior and history say together."""
         guess = self._prior.guess(signals(features, ruled))
         location, spread = guess.location, guess.spread
-        if features.thinking:
+        if thinks:
             location, spread = _with_thinking(features, location, spread)
-        chain = self._history.chain(keys_of(features, self._model_key(features.model)), location, spread)
+        chain = self._history.chain(keys_of(features, self._model_key(features.model), thinks), location, spread)
         return guess, _Pending(features, chain, _task(features, guess, chain))
 
     def observe(self, outcome: Outcome) -> None:
@@ -121,7 +126,7 @@ class Estimator:
         if outcome.result is not Result.OK and not cut:
             return
         if pending is None or pending.features is not features:
-            _, pending = self._predict(features, read_rules(features))
+            _, pending = self._predict(features, read_rules(features), features.thinking)
         self._learn(pending, log2p(tokens), cut=cut)
 
     def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
@@ -147,12 +152,11 @@ class Estimator:
             key = self._models[name] = name_key(name)
         return key
 
-    def _cut(self, features: Features, chain: Chain, task: Task, source: str) -> Estimate:
+    def _cut(self, floor: int, cap: int | None, pending: _Pending, source: str) -> Estimate:
         """The distribution of max(floor, min(N, cap)), as mean and quantiles."""
-        cap = features.token_limit if features.thinking else features.cap
         top = float(cap) if cap is not None else float(CEILING)
-        low = float(min(features.floor, top))
-        m, s = chain.location, chain.spread
+        low = float(min(floor, top))
+        m, s, task = pending.chain.location, pending.chain.spread, pending.task
         high = 2.0 ** min(20.0, m + s * self._calibration.margin(task)) - 1.0
         return Estimate(
             task=task,

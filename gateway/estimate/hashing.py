@@ -20,9 +20,9 @@ def name_key(name: str) -> int:
     return int.from_bytes(blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
-def keys_of(features: Features, model_key: int) -> tuple[int, ...]:
-    """One 64-bit key a level, 0 where the request has nothing to say on it."""
-    thinks = 2 if features.thinking is None else int(features.thinking)
+def keys_of(features: Features, model_key: int, thinking: bool | None = None) -> tuple[int, ...]:
+    """One 64-bit key a level, 0 where the request has nothing to say on it. `thinking`: the resolved switch."""
+    thinks = 2 if thinking is None else int(thinking)
     salt = hash((model_key, thinks))
     system, shape = features.system_key, features.shape_key
     size = features.input_tokens

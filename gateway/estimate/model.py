@@ -25,7 +25,7 @@ from gateway.estimate.signals import SIZE, Signals
 from gateway.types import Task
 
 TASKS: tuple[Task, ...] = tuple(task for task in Task if task is not Task.UNKNOWN)
-LEARNED_SHARE = 0.8
+LEARNED_SHARE = 0.75
 """Share of the learned correction that counts. Less than all of it: new traffic is unlike the training data."""
 SETTLED_SHARE = 0.1
 """Share of the learned correction that counts where the request itself shows the length."""

@@ -91,10 +91,7 @@ def estimate_rules(
     `thinking` is the resolved switch where the model decides it (always on, or its default); the request's own
     switch is the fallback. `room` is the context left for the answer. `task` overrides the task by evidence.
     """
-    thinks = features.thinking if thinking is None else thinking
-    cap = features.token_limit if thinks else features.cap
-    if room is not None:
-        cap = max(1, room) if cap is None else min(cap, max(1, room))
+    thinks, cap = resolve(features, thinking, room)
     named, share = best_task(features)
     named = task or features.hint_task or named
     if cap is not None and cap <= SETTLING_CAP:
@@ -107,11 +104,20 @@ def estimate_rules(
     return from_length(answer, cap, features.floor, task=named, confidence=confidence, source=source)
 
 
-def read_rules(features: Features) -> Ruled:
-    """The rules' view of a request's answer, by the request's own switches."""
+def resolve(features: Features, thinking: bool | None, room: int | None) -> tuple[bool | None, int | None]:
+    """(whether the model thinks, the cap): the model's switch and the context left, joined with the request's own."""
+    thinks = features.thinking if thinking is None else thinking
+    cap = features.token_limit if thinks else features.cap
+    if room is not None:
+        cap = max(1, room) if cap is None else min(cap, max(1, room))
+    return thinks, cap
+
+
+def read_rules(features: Features, *, thinking: bool | None = None, room: int | None = None) -> Ruled:
+    """The rules' view of a request's answer; `thinking` and `room` as in `estimate_rules`."""
     task, share = best_task(features)
     answer, _, source = _answer(features, task, share)
-    cap = features.token_limit if features.thinking else features.cap
+    _, cap = resolve(features, thinking, room)
     if cap is not None and cap <= SETTLING_CAP:
         source = _settled_by(features)
     return Ruled(task, answer, source)

@@ -14,7 +14,7 @@ and on the level as a whole. History can be worse than no history; then it fades
 Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
 A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
 Bounded: two generations of at most `entries / 2` keys; when the young one is full the old one is forgotten, and a key
-that is used moves to the young one. One entry takes about 300 bytes.
+that is used moves to the young one. One entry takes about 330 bytes.
 All statistics are sums, so two histories merge by addition, in any order.
 """
 
@@ -29,11 +29,11 @@ from gateway.estimate.hashing import LEVELS
 
 DECAY = 0.98
 """What an observation counts for after each later one on the same key: about the last fifty matter."""
-BYTES_PER_ENTRY = 300
+BYTES_PER_ENTRY = 330
 """Measured: list of seven floats, its key and its place in the dictionary."""
 _HEAVIEST = 1.0 / (1.0 - DECAY)
 _PULL_A = 2.0
-_PULL_B = 8.0
+_PULL_B = 4.0
 _TAILS = 3.5
 _LEAST_TYPICAL = 0.2
 _LARGEST_ERROR = 4.0
@@ -152,7 +152,8 @@ class History:
         for mine, theirs in zip(self._levels, levels, strict=True):
             total = mine[2] + theirs[2]
             for i in (0, 1):
-                mine[i] = (mine[i] * mine[2] + theirs[i] * theirs[2]) / total if total else mine[i]
+                # Shares, so that a history that has seen nothing takes over the other's values to the last bit.
+                mine[i] = mine[2] / total * mine[i] + theirs[2] / total * theirs[i] if total else mine[i]
             mine[2] = total
         cells = {**self._old, **self._young}
         for key, cell in entries:
@@ -197,7 +198,7 @@ def _corrected(cell: Cell, record: list[float], base: float, before: float, slop
     error_before += _LEVEL_SHARE * record[0]
     error_after += _LEVEL_SHARE * record[1]
     better = error_before * error_before
-    share = 2.0 * better / (better + error_after * error_after + 1e-12) - 0.3
+    share = 3.0 * better / (better + error_after * error_after + 1e-12) - 1.0
     share = 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
     if weight <= 0.0:
         return before, slope, share

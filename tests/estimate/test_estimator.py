@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.estimate.estimator import Estimator
 from gateway.estimate.model import Prior, load_prior
+from gateway.estimate.stats import BYTES_PER_ENTRY
 from gateway.types import Api, Features, Outcome, Result, Task
 from tests.estimate.synthetic import ENGLISH, JAPANESE, SUBJECTS, ask, ended
 
@@ -189,7 +190,7 @@ class TestMemory:
         found = estimator.statistics()
 
         assert 0 < found.entries <= 100
-        assert found.bytes <= 100 * 300
+        assert found.bytes == found.entries * BYTES_PER_ENTRY
         assert found.waiting <= 150
 
     def test_holds_no_text(self, prior: Prior) -> None:

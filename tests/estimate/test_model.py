@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.estimate.model import ModelError, Prior, load_prior
+from gateway.estimate.model import LEARNED_SHARE, ModelError, Prior, load_prior
 from gateway.estimate.signals import SIZE, log2p, signals
 from gateway.types import Api, Features
 from tests.estimate.synthetic import ask
@@ -30,7 +30,7 @@ def test_the_gathered_trees_are_those_of_the_file() -> None:
     for tree in data["trees"]:
         walk += tree["leaves"][sum(found.bits[bit] << level for level, bit in enumerate(tree["bits"]))] / 1000.0
 
-    assert _PRIOR.guess(found).location == pytest.approx(found.start + 0.8 * walk)
+    assert _PRIOR.guess(found).location == pytest.approx(found.start + LEARNED_SHARE * walk)
 
 
 def test_refuses_a_model_of_other_signals() -> None:
