@@ -19,6 +19,7 @@ from rich.progress import Progress
 
 from gateway.bench import scores
 from gateway.bench.protocols import FOLDS, Trained, cold_and_warm, cost, grouped, new_template, trace
+from gateway.bench.scatter import scatter
 from gateway.bench.scores import Judged
 from gateway.estimate.boost import Settings
 from gateway.estimate.train import read_rows
@@ -56,6 +57,8 @@ def run(options: argparse.Namespace) -> int:
         report, points = measure(rows, records, options, lambda what: progress.update(bar, advance=1, description=what))
     if options.points:
         _write_points(options.points, points)
+    if options.svg:
+        options.svg.write_text(scatter({"cold": points["cold"], "warm": points["warm"]}), encoding="utf-8")
     print(json.dumps(report, ensure_ascii=False) if options.json else markdown(report))
     return 0
 

@@ -39,14 +39,15 @@ def test_prints_every_promised_figure(data: Path, capsys: pytest.CaptureFixture[
 
 
 def test_prints_a_table_and_points(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without --json it is Markdown, and --points writes one line a judged row."""
-    points = tmp_path / "points.csv"
-    code = run(["bench", "estimator", "--data", str(data), "--quick", "--points", str(points)])
+    """Without --json it is Markdown; --points writes one line a judged row, --svg draws the rows cold and warm."""
+    points, picture = tmp_path / "points.csv", tmp_path / "picture.svg"
+    code = run(["bench", "estimator", "--data", str(data), "--quick", "--points", str(points), "--svg", str(picture)])
     out = capsys.readouterr().out
 
     assert code == 0
     assert "| warm.acc64 |" in out
     assert points.read_text().splitlines()[0] == "protocol,task,predicted_p50,predicted_p90,actual"
+    assert "cold (60 rows)" in picture.read_text()
 
 
 @pytest.mark.parametrize("content", ["", "not json\n", '{"messages": []}\n'])
