@@ -22,7 +22,7 @@ _SHADES = 5
 
 def scatter(panels: Mapping[str, Sequence[Judged]], threshold: int = 64) -> str:
     """The picture; `panels` gives each panel's title and rows."""
-    width = len(panels) * (_LEFT + _SIDE) + (len(panels) - 1) * _GAP + 12
+    width = len(panels) * (_LEFT + _SIDE) + (len(panels) - 1) * _GAP + 20
     height = _ABOVE + _SIDE + _BELOW
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
