@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,7 +24,7 @@ from gateway.state.store import Store
 from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.view import TelemetryView
-from gateway.types import LoadView, Outcome
+from gateway.types import Estimate, Features, LoadView, Outcome
 from gateway.upstream.pools import Pools
 
 
@@ -47,6 +47,10 @@ def activate(
     return Active(policy, Router(policy, state), Keyring(policy.access), opinion, version)
 
 
+THINKS: Mapping[str, bool | None] = {"always": True, "never": False, "optional": None}
+"""A model's `reasoning`, as the estimator takes it; None leaves it to the request."""
+
+
 class Learned:
     """All that outcomes teach. It outlives policies; nothing in it holds text."""
 
@@ -54,6 +58,12 @@ class Learned:
         self.estimator = estimator
         self.tokens = tokens
         self.routing = routing
+
+    def estimate(self, features: Features, model: Model) -> Estimate:
+        """Hop 3, with what the policy says of the model: whether it thinks, and how much room its context leaves."""
+        length = model.context_length
+        room = None if length is None else max(length - features.input_tokens, 1)
+        return self.estimator.estimate(features, thinking=THINKS[model.reasoning], room=room)
 
     def observe(self, outcome: Outcome) -> float | None:
         """Learns from a finished request. Returns its regret in seconds, where it can be told."""

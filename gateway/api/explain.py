@@ -34,7 +34,7 @@ def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: 
     _, body, _ = renewed(raw, parse_body(raw), policy.server.guided, lambda action: None)
     model = find_model(policy, body.model)
     features = extract(body, format_of(body.data), hints, learned.tokens)
-    estimate = learned.estimator.estimate(features)
+    estimate = learned.estimate(features, model)
     facts = active.router.facts(model, features, estimate, head.matched)
     model, facts = active.router.choose(model, facts)
     decision = active.router.route(model, features, estimate, view, facts, hints, explore=False)

@@ -47,7 +47,7 @@ class RoutedApi(Handler):
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
-        exchange.estimate = estimate = core.learned.estimator.estimate(features)
+        exchange.estimate = estimate = core.learned.estimate(features, model)
         facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
         model, facts = active.router.choose(model, facts)
         await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
@@ -72,7 +72,7 @@ class RoutedApi(Handler):
         if (tokens := await desk.ask(exchange.features)) is None:
             return
         exchange.features = features = replace(exchange.features, hint_tokens=tokens)
-        exchange.estimate = estimate = core.learned.estimator.estimate(features)
+        exchange.estimate = estimate = core.learned.estimate(features, model)
         router, facts = incoming.active.router, replace(facts, task=estimate.task, output_tokens=estimate.output_tokens)
         exchange.decision = router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
 

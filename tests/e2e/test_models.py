@@ -166,3 +166,21 @@ async def test_explain_answers_in_the_public_shape_and_sends_nothing() -> None:
             assert decision["reason"] == live.header("x-gateway-reason")
             assert sent_by_explain == len(stub.requests) - 1
         assert json.dumps(told).count("water") == 0
+
+
+async def test_a_model_that_always_thinks_is_never_short() -> None:
+    """ROUTE-08: the policy's `reasoning: always` makes "yes or no?" long; `never` keeps it short."""
+    always = two_pools("http://127.0.0.1:1", "http://127.0.0.1:1").replace(
+        "architecture: dense", "architecture: dense, reasoning: always"
+    )
+    lengths = []
+    for policy in (always, always.replace("always", "never")):
+        async with gateway(policy) as running:
+            told = (await ask(running.url, chat("Yes or no: is water wet?"), "/gateway/explain")).json()
+            estimate, decision = told["estimate"], told["decision"]
+            assert isinstance(estimate, dict)
+            assert isinstance(decision, dict)
+            lengths.append(estimate["output_tokens"])
+            assert decision["pool"] == ("mtp" if policy is always else "plain")
+
+    assert lengths[0] > 20 * lengths[1]
