@@ -133,6 +133,7 @@ def compose(
         lambda: core.active.policy.mtp,
         learned.routing.curves,
         clock,
+        lambda: core.store.others,
     )
     store = open_store(
         settings.redis_url,

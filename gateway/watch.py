@@ -1,8 +1,8 @@
 """What the gateway sees of its back ends, put where decisions and operators look: load, acceptance, the MTP checklist.
 
 It is the router's view of the live pools: our own requests as counted here, other clients' and the engines' queues as
-of the last scrape, the context window that every endpoint of a pool has. Every second it hands the measured acceptance
-to the speed curves.
+of the last scrape (without scrapes: the other replicas' counts), the context window that every endpoint of a pool has.
+Every second it hands the measured acceptance to the speed curves.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from random import Random
 from gateway.metrics import tpot_of
 from gateway.policy.schema import Model, Mtp
 from gateway.routing.curves import Curves
+from gateway.state.store import Others
 from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.fetch import ConnectorFetch
@@ -49,7 +50,10 @@ class Watch:
         thresholds: Callable[[], Mtp],
         curves: Curves,
         clock: Callable[[], float],
+        others: Callable[[], Others] = Others,
     ) -> None:
+        """`others` are the other replicas' views, by "pool url"."""
+        self._others = others
         self._pools = pools
         self._models = models
         self._curves = curves
@@ -108,7 +112,9 @@ class Watch:
         for pool in self._pools:
             seen = self.view.pool_load(pool.name)
             if not seen.fresh:
-                self._foreign.pop(pool.name, None)
+                # Without the engines' own word, the other replicas' counts are all that is known of foreign load.
+                elsewhere = sum(self._elsewhere(f"{pool.name} {e.url}") for e in pool.endpoints)
+                self._foreign[pool.name] = Foreign(elsewhere, 0, None) if elsewhere else NOTHING
                 continue
             self._foreign[pool.name] = Foreign(
                 in_flight=round(max(seen.in_flight - pool.in_flight, 0.0)),
@@ -118,6 +124,10 @@ class Watch:
         for report in self.checklist.reports():
             if report.recent is not None:
                 self._curves.accept(report.pool, report.recent.mean_length)
+
+    def _elsewhere(self, endpoint: str) -> int:
+        found = self._others().endpoints.get(endpoint)
+        return found.in_flight if found else 0
 
     def _window(self, name: str) -> int | None:
         """The shortest context length that the pool's endpoints report for any of its models."""

@@ -156,6 +156,7 @@ async def keep_gauges(core: Core) -> None:
 def describe_pool(core: Core, name: str) -> dict[str, Any]:
     pool = core.active.policy.pools[name]
     live = next((p for p in core.pools if p.name == name), None)
+    others = core.store.others.endpoints
     return {
         "pool": name,
         "kind": pool.kind.value,
@@ -175,6 +176,7 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
                 "consecutive_failures": s.failures,
                 "weight": s.weight,
                 "slice": s.slice,
+                "elsewhere": asdict(elsewhere) if (elsewhere := others.get(f"{name} {s.url}")) else None,
             }
             for s in (endpoint.statistics() for endpoint in (live.endpoints if live else ()))
         ],

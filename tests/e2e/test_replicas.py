@@ -134,7 +134,7 @@ async def test_requests_in_flight_count_over_replicas(server: RedisServer, tmp_p
 
 
 async def test_a_shut_breaker_is_told_to_the_others(server: RedisServer, tmp_path: Path) -> None:
-    """What one replica found out about an endpoint stands in its view."""
+    """What one replica found out about an endpoint stands in its view, and on the other's page."""
     async with Stub(reply({"error": {"message": "x"}}, 503)) as stub:
         extra = ", retry: {attempts: 1}, breaker: {failures: 2, shut: 60s}"
         async with replicas(policy_file(tmp_path, stub.url, extra=extra), server.url) as urls:
@@ -147,6 +147,13 @@ async def test_a_shut_breaker_is_told_to_the_others(server: RedisServer, tmp_pat
                 ]
 
             await until(told)
+
+            async def shown() -> bool:
+                page = await get(urls[1], "/gateway/pools")
+                (row,) = page.json()["pools"][0]["endpoints"]  # type: ignore[index]
+                return bool(row["elsewhere"] == {"in_flight": 0, "shut": 1})
+
+            await until(shown)
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])
