@@ -24,6 +24,8 @@ MOST = 60.0
 """Weight above which old observations make room, so that a curve follows slow changes."""
 COLD = 0.12
 """Standard error of a profile that nothing has been measured against: what derived figures were off by."""
+UNSEEN = 0.3
+"""What a task's acceptance may differ from the profile's by, between models and prompts."""
 FIRST_SPREAD = 0.3
 LEAST_SPREAD = 0.04
 SLACK = 1.0
@@ -119,6 +121,11 @@ class Effects:
         """Standard error of the correction, from the profile's own and that of the observations: 0.1 is 10 %."""
         seen = (self.base.weight + self.base.foreign_weight) / max(self.spread, LEAST_SPREAD) ** 2
         return 1.0 / math.sqrt(1.0 / COLD**2 + seen)
+
+    def doubt(self, key: Hashable) -> float:
+        """What one part alone may be off by: `UNSEEN` until it has been seen, soon nothing."""
+        cell = self.parts.get(key)
+        return UNSEEN / (1.0 + (cell.weight + cell.foreign_weight if cell is not None else 0.0))
 
     def learn(self, ratio: float, keys: Iterable[Hashable], weight: float) -> bool:
         """Takes one ratio of measured over expected, corrections included; returns whether the past was forgotten."""

@@ -66,6 +66,9 @@ def rank(
     if at is None:
         return ranked, Reason.FASTER
     margin = tie_margin(best, ranked[at])
+    if long:
+        # A task that was never drafted gets the benefit of the doubt: where it goes instead it could not be learned.
+        margin = max(margin, best.total * ranked[at].curve.tpot.doubt(estimate.task))
     if (model, long) in away:
         margin /= 2
     if ranked[at].total - best.total >= margin:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from gateway.errors import NothingAvailable
 from gateway.policy.schema import AccessKey
 from gateway.types import Hints, Need, PoolLoad, Reason, Result, Task
-from tests.routing.worlds import Bench, estimate, policy, request
+from tests.routing.worlds import Bench, estimate, known, policy, request
 
 ARCHITECTURES = [("gemma-4-e4b", "dense"), ("gemma-4-26b", "moe"), ("gemma-4-31b", "dense")]
 URGENT = AccessKey(name="urgent", sha256=b"x", priority=1)
@@ -39,10 +39,7 @@ def test_dense_leaves_mtp_under_load_and_a_mixture_of_experts_comes() -> None:
     prose = estimate(400)
     dense, moe = Bench(policy(profile="h200")), Bench(policy(model="gemma-4-26b", architecture="moe", profile="h200"))
     for bench in (dense, moe):
-        for pool in ("plain", "mtp"):
-            curve = bench.state.curves.get(pool, bench.model.name)
-            assert curve is not None
-            curve.tpot.base.weight, curve.tpot.spread = 50.0, 0.05
+        known(bench)
     crowd = {"plain": PoolLoad(up=1, in_flight=240), "mtp": PoolLoad(up=1, in_flight=240)}
     dense.loads.by_pool = crowd
 
@@ -151,11 +148,7 @@ def test_a_required_rule_yields_to_nothing() -> None:
 def test_a_threshold_side_that_was_left_is_not_taken_back_for_nothing() -> None:
     """Hysteresis: between going away and coming back there is a gap, so that pools of about one speed do not flap."""
     bench = Bench(policy(routing="objective: expected_time", profile="h200"))
-    for pool in ("plain", "mtp"):
-        curve = bench.state.curves.get(pool, bench.model.name)
-        assert curve is not None
-        curve.tpot.base.weight = curve.ttft.base.weight = 50.0
-        curve.tpot.spread = 0.05
+    known(bench)
     seen = []
     for running in [*range(0, 200), *range(200, 0, -1)]:
         bench.loads.by_pool = {name: PoolLoad(up=1, in_flight=running) for name in ("plain", "mtp")}
@@ -253,3 +246,19 @@ def test_a_decision_is_always_an_allowed_pool(
         if None in outs.values():
             assert outs[decision.pool] is None
         assert all(cost.seconds is not None and math.isfinite(cost.seconds) for cost in decision.costs)
+
+
+def test_a_task_that_was_never_drafted_gets_the_benefit_of_the_doubt() -> None:
+    """A wrong guess about a task's acceptance must not keep it from ever being measured."""
+    bench = Bench(policy(model="gemma-4-26b", architecture="moe", routing="objective: expected_time"))
+    bench.loads.by_pool = {name: PoolLoad(up=1, in_flight=4) for name in ("plain", "mtp")}
+    features, long = request(), estimate(400, Task.STRUCTURED_JSON)
+    first = bench.route(features, long)
+    cost = {cost.pool: cost for cost in first.costs}
+    assert cost["mtp"].seconds is not None
+    assert cost["plain"].seconds is not None
+    assert (first.pool, cost["mtp"].seconds > cost["plain"].seconds) == ("mtp", True)
+
+    for _ in range(40):
+        bench.finish(features, long, first, first=0.05, each=cost["mtp"].seconds / 399)
+    assert bench.route(features, long).pool == "plain"
