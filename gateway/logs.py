@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 
 from gateway.types import Outcome, Result
@@ -57,8 +58,12 @@ def _plain(value: object) -> str:
 
 
 def _timestamp(seconds: float) -> str:
-    whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
-    return f"{whole}.{int(seconds % 1 * 1000):03d}Z"
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1000):03d}Z"
+
+
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
 class _KnownNoise(logging.Filter):
@@ -75,6 +80,9 @@ def configure(format: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
+    # What no line shows need not be found out: the caller's place, thread and process (logging's "Optimization").
+    logging._srcfile = None
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # httpx logs each probe's URL at info; ours say what matters of a probe.
     logging.getLogger("httpx").setLevel("WARNING")
     logging.getLogger("uvicorn.error").addFilter(_KnownNoise())
