@@ -18,7 +18,8 @@ from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
-from gateway.types import Decision, Result
+from gateway.routing.cost import work_of
+from gateway.types import Result
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
@@ -128,6 +129,7 @@ def request_target(incoming: Incoming) -> bytes:
 def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
     """`asked` will hold the pools whose attempt was asked for usage."""
     scope, policy, key = incoming.scope, incoming.active.policy, incoming.exchange.key
+    decision = incoming.exchange.decision
 
     def body(pool: str) -> bytes | AsyncIterator[bytes]:
         sent = plan.body(served_name(policy, plan.model, pool))
@@ -145,18 +147,12 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
         exclude=plan.exclude,
         attempts=policy.pools[plan.pools[0]].retry.attempts,
         wait_for_first=policy.server.heartbeat is None,
-        work=_work(incoming.exchange.decision),
+        work=work_of(decision) if decision else 1.0,
+        endpoint=decision.endpoint if decision else None,
         first=_first(incoming.exchange),
         key=key.name if key else None,
         priority=key.priority if key else 0,
     )
-
-
-def _work(decision: Decision | None) -> float:
-    """Expected seconds in the chosen pool, by which waiting requests share it fairly."""
-    if decision is None:
-        return 1.0
-    return next((cost.seconds for cost in decision.costs if cost.pool == decision.pool and cost.seconds), 1.0)
 
 
 def _first(exchange: Exchange) -> float:

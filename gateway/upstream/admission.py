@@ -73,13 +73,14 @@ class Admission:
         """
         return self.take(order, exclude) or await self.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
 
-    def take(self, order: tuple[str, ...], exclude: Set[str] = NOBODY) -> Lease | None:
-        """A place now, unless there is none or others wait for it."""
+    def take(self, order: tuple[str, ...], exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
+        """A place now, unless there is none or others wait for it. `prefer` is an endpoint of the first pool."""
         pools = self._pools
         for name in order:
             pool = pools.get(name)
-            if pool is not None and not pool.eligible and (lease := pool.lease(exclude)) is not None:
+            if pool is not None and not pool.eligible and (lease := pool.lease(exclude, prefer)) is not None:
                 return lease
+            prefer = None
         return None
 
     async def wait(

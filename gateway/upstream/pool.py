@@ -18,6 +18,8 @@ from gateway.upstream.pickers import FEW, least_loaded, two_of
 from gateway.upstream.retry import RetryBudget
 
 NOBODY: frozenset[str] = frozenset()
+BUSY_FACTOR, BUSY_MARGIN = 2.0, 4
+"""A cached prefix is worth an endpoint with twice the mean number of requests, and a few, but no more."""
 DRAWS = 3
 LONGEST_RETRY_AFTER = 60
 
@@ -112,11 +114,21 @@ class Pool:
         """Whether a request may wait for this pool: a place can become free, or is about to be known."""
         return self.ready > 0 or self._promising() > 0
 
-    def lease(self, exclude: Set[str] = NOBODY) -> Lease | None:
-        """Counts one request into the best available endpoint whose URL is not excluded, or returns None."""
+    def lease(self, exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
+        """Counts one request into the best available endpoint whose URL is not excluded, or returns None.
+
+        `prefer` is the URL of an endpoint that is taken where it may be, unless it is far busier than the rest.
+        """
         now = self._clock()
-        endpoint = self.pick(now, exclude)
+        endpoint = (self._preferred(prefer, now, exclude) if prefer else None) or self.pick(now, exclude)
         return None if endpoint is None else Lease(self, endpoint, now)
+
+    def _preferred(self, url: str, now: float, exclude: Set[str]) -> Endpoint | None:
+        if 0 < self._limit <= self.in_flight:
+            return None
+        busy = BUSY_FACTOR * self.in_flight / max(self.ready, 1) + BUSY_MARGIN
+        found = (e for e in self.endpoints if e.url == url and e.in_flight <= busy and _usable(e, now, exclude))
+        return next(found, None)
 
     def pick(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
         """The endpoint that the next request would get, or None without room. Counts nothing."""

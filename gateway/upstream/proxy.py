@@ -64,6 +64,8 @@ class Call:
     """Requests that may be sent for this one, the first included."""
     wait_for_first: bool
     """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
+    endpoint: str | None = None
+    """URL of the endpoint of the first pool that has the conversation's prefix cached: taken if it has a place."""
     work: float = 1.0
     """Expected seconds of service, for fairness in the queue."""
     first: float = math.inf
@@ -130,7 +132,7 @@ class Attempts:
         self._call, self._task = call, asyncio.current_task()
         self._tried.update(call.exclude)
         order = tuple(call.pools)
-        lease = self._pools.admission.take(order, self._tried) or await self._wait(order, urgent=False)
+        lease = self._pools.admission.take(order, self._tried, call.endpoint) or await self._wait(order, urgent=False)
         if (pool := self._pools.find(lease.pool)) is not None:
             pool.budget.deposit(lease.since)
         while True:

@@ -179,3 +179,27 @@ class TestView:
         waiter.cancel()
         await asyncio.wait([waiter])
         assert pools["p"].statistics().waiting == 0
+
+
+class TestPreferredEndpoint:
+    def test_it_is_taken_while_it_is_not_far_busier_than_the_rest(self) -> None:
+        """A conversation goes back to where its prefix is cached, but not into a crowd."""
+        pools = still(policy_of({"p": urls(4)}))
+        pool = pools["p"]
+        favourite = pool.endpoints[2]
+        held = [pool.lease(prefer=favourite.url) for _ in range(5)]
+
+        assert {lease.endpoint for lease in held if lease} == {favourite}
+        for _ in range(40):
+            pool.lease(prefer=favourite.url)
+        assert favourite.in_flight < 30
+
+    def test_one_that_is_down_or_excluded_is_not(self) -> None:
+        """A preference yields to health and to what was tried already."""
+        pools = still(policy_of({"p": urls(2)}))
+        first, second = pools["p"].endpoints
+
+        assert pools.admission.take(("p",), {first.url}, first.url).endpoint is second  # type: ignore[union-attr]
+        first.probed(False)
+        assert pools.admission.take(("p",), prefer=first.url).endpoint is second  # type: ignore[union-attr]
+        assert pools["p"].lease(prefer="http://gone:1").endpoint is second  # type: ignore[union-attr]
