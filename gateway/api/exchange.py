@@ -44,6 +44,7 @@ class Exchange:
         "translated",
         "usage",
         "waited",
+        "whole",
     )
 
     def __init__(self, request_id: str, started: float, observers: Sequence[Observer]) -> None:
@@ -60,6 +61,8 @@ class Exchange:
         self.endpoint: str | None = None
         self.sent_upstream: float | None = None
         self.waited = 0.0
+        self.whole = False
+        """Whether the answer had passed to its end mark when the client left."""
         self.first_byte: float | None = None
         self.attempts = 0
         self.translated: tuple[str, ...] = ()

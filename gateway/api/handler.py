@@ -74,7 +74,7 @@ class Handler:
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:
-            exchange.result = Result.CLIENT_CLOSED
+            exchange.result = Result.OK if exchange.whole else Result.CLIENT_CLOSED
             if not down.absorb_cancel():
                 raise
         except Exception:

@@ -140,13 +140,15 @@ class StreamRelay:
             # The request's own limit says nothing about the back end.
             self._opened.lease.blameless = isinstance(failed, UpstreamTimeout) and failed.phase == "total"
         except asyncio.CancelledError:
-            if not self._down.left:
+            if self._down.left and tail.done():
+                # SDKs close at `[DONE]` and do not wait for the body's own end: this answer is whole.
+                exchange.whole = True
+                self._read_tail()
+            elif not self._down.left:
                 # The server stops although this stream runs: its client must not take it for finished.
                 await self._fail(NothingAvailable("this gateway is stopping"))
             raise
-        seen = tail.bytes()
-        exchange.usage = self._dialect.usage(seen)
-        exchange.finish_reason = self._dialect.finish_reason(seen)
+        self._read_tail()
         if tail.error_seen:
             exchange.result, exchange.error = Result.BACKEND_ERROR, "error_event"
         elif tail.done() or (failure is None and self._whole()):
@@ -157,6 +159,11 @@ class StreamRelay:
             exchange.error = failure.code
             await self._fail(failure)
         await self._down.end()
+
+    def _read_tail(self) -> None:
+        seen = self._tail.bytes()
+        self._exchange.usage = self._dialect.usage(seen)
+        self._exchange.finish_reason = self._dialect.finish_reason(seen)
 
     def _whole(self) -> bool:
         """Whether a stream that ended in good order, but without its end mark, is whole."""

@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.answers import close, cut_stream, hang, reply, stream
-from tests.e2e.events import DONE, delta
+from tests.e2e.events import DONE, delta, usage
 from tests.gateways import gateway, one_pool
 from tests.raw_client import ask, chat, connected
 from tests.stub import Call, Stub
@@ -154,3 +154,20 @@ async def test_the_next_request_on_the_connection_is_served_after_a_finished_one
 
         assert len(stub.requests) == 8
         assert len(stub.connections) == 1
+
+
+async def test_a_client_that_closes_at_the_end_mark_has_had_a_whole_answer() -> None:
+    """SDKs close the connection at `[DONE]`; that is no leaving, and its tokens are counted."""
+    held = stream(delta("a", "stop"), usage(9, 7), DONE, finish=False)
+    async with Stub(held) as stub, gateway(one_pool(stub.url)) as running:
+        async with connected(running.url) as client:
+            await client.send(PATH, STREAM)
+            await client.head()
+            got = b""
+            while DONE not in got:
+                got += await client.chunk()
+        await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 1)
+
+        assert running.counted("gateway_output_tokens_total", pool="plain") == 7
+        assert running.in_flight == 0
+        await stub.until(lambda: stub.open == 0)
