@@ -244,7 +244,7 @@ async def _visit(client: httpx.AsyncClient, stop: Stop) -> tuple[str, ...]:
 def _say_what_next(base: str, console: Console) -> None:
     body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Write a haiku."}]})
     console.print(
-        f"\nIt keeps serving until ctrl-c. Point any OpenAI SDK at it:\n"
+        f"\nIt keeps serving until ctrl-c. Watch it: [bold]{base}/[/] in a browser. Point any OpenAI SDK at it:\n"
         f"  OpenAI(base_url=[bold]'{base}/v1'[/], api_key='none')\n"
         f"  curl -i {base}/v1/chat/completions -H 'content-type: application/json' -d '{body}'\n"
         f"  curl {base}/gateway/pools",
