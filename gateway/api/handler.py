@@ -18,6 +18,7 @@ from gateway.api.exchange import Exchange
 from gateway.api.head import Head, read_head
 from gateway.errors import (
     GatewayError,
+    HeadersTooLarge,
     InternalError,
     NothingAvailable,
     RequestTimeout,
@@ -28,6 +29,9 @@ from gateway.types import Result
 from gateway.upstream.client import Headers
 
 log = logging.getLogger("gateway.request")
+
+HEADER_BYTES = 65_536
+"""Far above any client's, and below what a back end's own server takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ class Handler:
                 core.turned_away += 1
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             core.pools.shedder.check(core.running)
+            if head.size > HEADER_BYTES:
+                raise HeadersTooLarge(f"the headers have {head.size} bytes; this gateway takes {HEADER_BYTES}")
             exchange.key = active.keyring.check(head.credential)
             await self.serve(Incoming(scope, head, active, exchange, down, dialect))
         except GatewayError as error:

@@ -15,6 +15,8 @@ _TASKS = {task.value: task for task in Task}
 class Head:
     """The parts of a request's head that have a meaning here; everything else is only forwarded."""
 
+    size: int = 0
+    """Bytes of all names and values."""
     content_length: int | None = None
     content_type: bytes = b""
     content_encoding: bytes = b""
@@ -35,6 +37,7 @@ def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) 
     head = Head()
     hints: dict[str, str] = {}
     for name, value in headers:
+        head.size += len(name) + len(value)
         if name == b"content-length":
             head.content_length = int(value) if value.isdigit() else None
         elif name == b"content-type":

@@ -245,3 +245,14 @@ async def test_nothing_available_says_when_to_come_back() -> None:
         assert got.status == 503
         assert (got.header("retry-after") or "").isdigit()
         assert got.error["type"] == "service_unavailable"
+
+
+async def test_headers_beyond_any_measure_are_refused() -> None:
+    """431 with an error object; a long but sane header passes."""
+    async with Stub(OK) as stub, gateway(one_pool(stub.url)) as running:
+        fine = await ask(running.url, chat(), headers=(("x-long", "y" * 20_000),))
+        large = await ask(running.url, chat(), headers=tuple((f"x-{n}", "y" * 10_000) for n in range(7)))
+
+        assert fine.status == 200
+        assert (large.status, large.error["code"]) == (431, "headers_too_large")
+        assert len(stub.requests) == 1
