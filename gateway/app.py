@@ -35,6 +35,7 @@ from gateway.drain import drain_on_signals
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
+from gateway.heap import settle_heap
 from gateway.hindsight import Hindsight
 from gateway.logs import RequestLog, configure
 from gateway.metrics import Metrics
@@ -101,6 +102,8 @@ def build(
             *hindsight.begin(),
             *([watcher.run()] if watcher else []),
         ]
+        if own_process:
+            settle_heap()
         with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
             async with background(running):
                 yield
