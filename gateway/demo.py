@@ -30,7 +30,7 @@ from rich.table import Table
 from gateway.app import build
 from gateway.logs import configure
 from gateway.policy.load import parse_policy
-from gateway.settings import Settings
+from gateway.settings import Settings, port
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
 from gateway.terminal import seconds
@@ -91,7 +91,9 @@ TOUR = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address of the gateway (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=8080, help="port of the gateway (default 8080; 0 takes a free one)")
+    parser.add_argument(
+        "--port", type=port, default=8080, help="port of the gateway (default 8080; 0 takes a free one)"
+    )
     parser.add_argument("--once", action="store_true", help="end after the tour")
 
 

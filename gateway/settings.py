@@ -48,6 +48,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         )
 
 
+def port(text: str) -> int:
+    """A port for `argparse`'s `type`. Raises ArgumentTypeError."""
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port; it must be a number from 0 to 65535")
+    return int(text)
+
+
 def env_name(setting: str) -> str:
     return "GATEWAY_" + setting.upper()
 

@@ -79,6 +79,8 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     try:
         async with TimeLeft(deadline, core.clock):
             opened = await attempts.open(call)
+            # From here on the request's end gives the lease back, whatever comes between this and the relay.
+            exchange.lease, exchange.response = opened.lease, opened.response
     finally:
         exchange.attempts = attempts.count
         exchange.sent_upstream = attempts.sent_at
@@ -88,9 +90,12 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
     if pool in asked and opened.streams:
         rewrite = after(UsageHider(), rewrite)
-    await relay(core, incoming, opened, rewrite, deadline)
-    if plan.usage_open and pool not in asked and exchange.result is Result.OK:
-        core.usage_habits.learn(pool, told=exchange.usage is not None)
+    try:
+        await relay(core, incoming, opened, rewrite, deadline)
+    finally:
+        # A client that closes at the end mark cancels the relay of a whole answer, which teaches as much.
+        if plan.usage_open and pool not in asked and (exchange.whole or exchange.result is Result.OK):
+            core.usage_habits.learn(pool, told=exchange.usage is not None)
 
 
 async def relay(
@@ -98,7 +103,6 @@ async def relay(
 ) -> None:
     """Hop 7. Raises GatewayError while nothing has gone to the client."""
     policy, exchange, down, dialect = incoming.active.policy, incoming.exchange, incoming.down, incoming.dialect
-    exchange.lease, exchange.response = opened.lease, opened.response
     headers = downstream_response_headers(opened.response.headers, rewritten=rewrite is not None)
     headers += own_headers(core, incoming.active, exchange)
     if opened.streams:

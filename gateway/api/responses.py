@@ -96,6 +96,7 @@ class StoredResponse(Handler):
         deadline = None if total is None else exchange.started + total
         async with TimeLeft(deadline, self.core.clock):
             opened = await self._open(incoming, home, raw)
+            exchange.lease, exchange.response = opened.lease, opened.response
         rewrite = rewriting(policy, home.asked, home.served) if home else None
         await relay(self.core, incoming, opened, rewrite, deadline)
 

@@ -8,6 +8,7 @@ import sys
 import uvicorn
 
 from gateway.profiles import UnknownProfile, builtin_catalog
+from gateway.settings import port
 from gateway.sim.faults import Faults
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
@@ -33,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     default = SimSettings()
     serving = parser.add_argument_group("serving")
     serving.add_argument("--host", default=default.host, help="address to listen on (%(default)s)")
-    serving.add_argument("--port", type=int, default=default.port, help="port to listen on (%(default)s)")
+    serving.add_argument("--port", type=port, default=default.port, help="port to listen on (%(default)s)")
     serving.add_argument("--model", default=default.model, help="model to play; its size picks the speed (%(default)s)")
     serving.add_argument(
         "--served-name",

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from gateway.api.usage import SILENT_STREAMS
 from tests.answers import close, cut_stream, hang, reply, stream
 from tests.e2e.events import DONE, delta, usage
 from tests.gateways import gateway, one_pool
@@ -171,3 +172,21 @@ async def test_a_client_that_closes_at_the_end_mark_has_had_a_whole_answer() -> 
         assert running.counted("gateway_output_tokens_total", pool="plain") == 7
         assert running.in_flight == 0
         await stub.until(lambda: stub.open == 0)
+
+
+async def test_streams_closed_at_their_end_mark_show_a_silent_pool() -> None:
+    """Clients that never wait for the body's end teach all the same that a pool tells no usage unasked."""
+    held = stream(delta("a", "stop"), DONE, finish=False)
+    async with Stub(held) as stub, gateway(one_pool(stub.url)) as running:
+        for number in range(SILENT_STREAMS):
+            async with connected(running.url) as client:
+                await client.send(PATH, STREAM)
+                await client.head()
+                got = b""
+                while DONE not in got:
+                    got += await client.chunk()
+            await running.until(
+                lambda number=number: running.counted("gateway_requests_total", outcome="ok") == number + 1  # type: ignore[misc]
+            )
+
+        assert running.core.usage_habits.asks("plain")

@@ -176,6 +176,8 @@ async def test_the_demo_tours_and_ends() -> None:
         (["serve"], 2, "--policy FILE is missing"),
         (["serve", "--policy", "policies/nope.yaml"], 1, "no such file"),
         (["serve", "--policy", "policies/default.yaml", "--port", "99999"], 2, "--port is 99999; it must be between"),
+        (["demo", "--port", "99999999"], 2, "'99999999' is no port; it must be a number from 0 to 65535"),
+        (["sim", "--port", "x1"], 2, "'x1' is no port"),
         (["nonsense"], 2, "invalid choice"),
         (["explain", "--policy", "policies/default.yaml", "/nope.json"], 1, "No such file or directory: /nope.json"),
     ],
