@@ -1,7 +1,9 @@
 """`gateway advise`: reads the back ends' counters for a while and says per pool whether drafting pays, and which k.
 
 It sends no requests. What it judges is the traffic that runs anyway, between its first and its last look; the counts
-since each engine's start stand beside it, for a fleet that is idle just now.
+since each engine's start stand beside it, for a fleet that is idle just now. When drafting pays is told by the speed
+profiles with the acceptance and the load that were measured; a running gateway's `/gateway/pools` tells the same by
+what it has learned from its requests.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from rich.table import Table
 from gateway.app import make_connector
 from gateway.policy.load import load_policy
 from gateway.policy.schema import Policy
+from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.telemetry.checklist import MtpReport
 from gateway.telemetry.spec_decode import acceptance
@@ -59,6 +62,7 @@ async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[st
     pools = Pools(make_connector, rng, clock)
     pools.apply(policy)
     state = RoutingState(clock, rng, pools)
+    router = Router(policy, state)
     watch = Watch(pools, policy.models.values, lambda: policy.mtp, state.curves, clock)
     scraping = asyncio.create_task(watch.run(connect, rng))
     try:
@@ -73,6 +77,7 @@ async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[st
         "seconds": seconds,
         "reached": sum(watch.view.snapshot(e.url) is not None for pool in pools for e in pool.endpoints),
         "pools": [_row(report, watch) for report in watch.checklist.reports()],
+        "models": router.describe(watch),
         "disagreements": [
             f"{one.pool} {one.url}: the policy says k={one.policy_tokens}, the engine "
             + (f"drafts (k={one.tokens or '?'})" if one.drafting else "does not draft")
@@ -107,6 +112,9 @@ def show(found: dict[str, Any], console: Console) -> None:
             console.print(f"[{STYLES[advice['severity']]}]{row['pool']}[/]: {advice['message']}")
     for line in found["disagreements"]:
         console.print(f"[bold red]policy and engine differ[/] {line}")
+    for name, model in found["models"].items():
+        for row in model["crossovers"]:
+            console.print(f"[bold]{name}[/], {row['plain']} and {row['mtp']}, {row['summary']}", highlight=False)
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:

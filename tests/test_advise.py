@@ -53,6 +53,7 @@ async def test_a_healthy_pool_is_described() -> None:
     assert 0.25 < row["acceptance"]["acceptance_rate"] < 0.5
     assert len(row["acceptance"]["position_acceptance_rates"]) == 2
     assert "mtp" in screen.getvalue()
+    assert "m, plain and mtp, code: MTP pays for more than" in screen.getvalue()
 
 
 async def test_an_engine_that_does_not_do_what_the_policy_says_is_named() -> None:

@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from gateway.routing.crossovers import LOADS, Crossover, crossover, in_words
+from gateway.routing.crossovers import LEAST_GAIN, LOADS, LONG, PROMPT, Crossover, crossover, in_words
+from gateway.routing.curve import Curve
 from gateway.types import Task
 from tests.routing.worlds import Bench, policy
 
@@ -39,21 +40,64 @@ def test_code_pays_earlier_than_prose() -> None:
 
 
 @pytest.mark.parametrize(
-    ("lengths", "gains", "load", "expected"),
+    ("gains", "load", "now", "edges", "expected"),
     [
         (
-            [11] * 9,
             [0.2] * 6 + [-0.1] * 3,
             3.4,
-            "MTP pays for 11 output tokens and more beside 3 others; not beside 63",
+            12,
+            (0, 48),
+            "MTP pays for more than 11 output tokens at load 3; not above 48 running",
         ),
-        ([None] * 9, [-0.1] * 9, 0, "MTP does not pay on an idle endpoint; nor at any load"),
-        ([None] * 4 + [24] * 5, [-0.1] * 4 + [0.2] * 5, 1, "MTP does not pay beside 1 other; it does from 15 on"),
+        ([-0.1] * 9, 0, None, (0, None), "MTP does not pay at load 0, nor at any"),
+        ([-0.1] * 9, 7, 6, (0, None), "MTP pays for more than 5 output tokens at load 7; not for long answers"),
+        ([-0.1] * 4 + [0.2] * 5, 1, None, (10, None), "MTP does not pay at load 1; not below 10 running"),
     ],
 )
-def test_words(lengths: list[int | None], gains: list[float], load: float, expected: str) -> None:
+def test_words(
+    gains: list[float], load: float, now: int | None, edges: tuple[int, int | None], expected: str
+) -> None:  # fmt: skip
     """One sentence that an operator can act on."""
-    assert in_words(Crossover(Task.CHAT, tuple(lengths), tuple(gains)), load) == expected
+    below, above = edges
+    row = Crossover(Task.CHAT, (None,) * 9, tuple(gains), load, now, above=above, below=below)
+
+    assert in_words(row) == expected
+
+
+def test_the_edges_are_exact() -> None:
+    """One token less, or one more request beside it, and drafting pays no longer."""
+    bench = Bench(policy(profile="h200"))
+    plain, mtp = (bench.state.curves.get(pool, "gemma-4-e4b") for pool in ("plain", "mtp"))
+    assert plain is not None
+    assert mtp is not None
+    found = crossover(plain, mtp, Task.CHAT, 3.0)
+    assert found.now is not None
+    assert found.above is not None
+
+    def pays(tokens: int, load: float) -> bool:
+        def seconds(curve: Curve) -> float:
+            return curve.first_seconds(PROMPT, load) + curve.decode_seconds(tokens, Task.CHAT, load)
+
+        return seconds(mtp) < (1.0 - LEAST_GAIN) * seconds(plain)
+
+    assert pays(found.now, 3.0)
+    assert not pays(found.now - 1, 3.0)
+    assert pays(LONG, found.above)
+    assert not pays(LONG, found.above + 1)
+
+
+def test_a_crossover_is_that_of_its_load_whatever_runs_usually() -> None:
+    """What pays beside 63 others is asked for 63 others all the while, not for the load that a quiet pool falls back
+    to."""
+    quiet, usual = Bench(policy(profile="h200")), Bench(policy(profile="h200"))
+    for curve in quiet.state.curves:
+        curve.mix.residence, curve.mix.others = 0.1, 0.0
+
+    def gains(bench: Bench) -> list[float]:
+        described = bench.router.describe(bench.loads)["gemma-4-e4b"]
+        return [gain for row in described["crossovers"] for gain in row["gain_on_long_answers"]]
+
+    assert gains(quiet) == gains(usual)
 
 
 def test_the_description_is_json_and_covers_every_pool_and_pair() -> None:
