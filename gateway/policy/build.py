@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TypeVar
 
-from gateway.policy.document import Document, KeyFields, ModelFields, OperatorKeyFields, PoolFields, RuleFields
+from gateway.policy.document import (
+    Document,
+    EndpointFields,
+    KeyFields,
+    ModelFields,
+    OperatorKeyFields,
+    PoolFields,
+    RuleFields,
+)
 from gateway.policy.references import digest_of
 from gateway.policy.schema import (
     DEFAULT_MTP_REFUSES,
@@ -21,7 +29,8 @@ from gateway.policy.schema import (
     Rule,
     Target,
 )
-from gateway.policy.sections import Defaults, Section
+from gateway.policy.sections import Defaults, Endpoint, Section
+from gateway.policy.sources import DnsName, Source, Where
 from gateway.profiles import Catalog
 from gateway.types import PoolKind
 
@@ -75,7 +84,16 @@ def _pool(name: str, fields: PoolFields, defaults: Defaults, speeds: Catalog | N
     return Pool(
         name=name,
         kind=kind,
-        endpoints=fields.endpoints,
+        endpoints=tuple(
+            Endpoint(url=row.url, weight=row.weight, api_key=row.api_key, slice=row.slice)
+            for row in fields.endpoints
+            if row.url is not None
+        ),
+        sources=tuple(
+            Source(where=where, weight=row.weight, api_key=row.api_key, slice=row.slice)
+            for row in fields.endpoints
+            if (where := _where(row)) is not None
+        ),
         speculative=fields.speculative,
         engine=fields.engine,
         model=fields.model,
@@ -89,6 +107,10 @@ def _pool(name: str, fields: PoolFields, defaults: Defaults, speeds: Catalog | N
         retry=_merged(defaults.retry, fields.retry),
         breaker=_merged(defaults.breaker, fields.breaker),
     )
+
+
+def _where(fields: EndpointFields) -> Where | None:
+    return DnsName(fields.dns, fields.refresh, fields.family) if fields.dns is not None else fields.kubernetes
 
 
 S = TypeVar("S", bound=Section)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.policy.schema import Numbers, Policy, Rule, When
 from gateway.policy.when import ALWAYS
-from gateway.types import PoolKind
+from gateway.types import Need, PoolKind
 
 
 def describe(policy: Policy) -> dict[str, object]:
@@ -58,7 +58,7 @@ def _of_pools(policy: Policy) -> Iterator[str]:
     for name, pool in policy.pools.items():
         if name not in used:
             yield f"pools.{name}: no model uses this pool"
-        if not any(endpoint.weight for endpoint in pool.endpoints):
+        if not any([*(row.weight for row in pool.endpoints), *(source.weight for source in pool.sources)]):
             yield f"pools.{name}: every endpoint has weight 0, so that the pool takes no traffic"
         if pool.telemetry.interval is not None and pool.telemetry.stale_after < pool.telemetry.interval:
             yield f"pools.{name}: telemetry.stale_after is shorter than its interval; figures will always be stale"
@@ -71,6 +71,10 @@ def _of_pools(policy: Policy) -> Iterator[str]:
 def _of_models(policy: Policy) -> Iterator[str]:
     for name, model in policy.models.items():
         kinds = {policy.pools[pool].kind for pool in model.pools}
+        if model.decisions and model.reasoning == "always":
+            yield f"models.{name}: always thinks, so that decisions never answer for it"
+        elif model.decisions and all(Need.LOGPROBS in policy.pools[pool].refuses for pool in model.pools):
+            yield f"models.{name}: decisions read log probabilities, which all its pools refuse"
         if len(kinds) == 1:
             yield f"models.{name}: has {kinds.pop()} pools only, so that there is nothing to choose"
         elif PoolKind.MTP in kinds and model.architecture is None and policy.routing.objective != "static":

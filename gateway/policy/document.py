@@ -13,7 +13,6 @@ from pydantic import BeforeValidator, Field
 from gateway.policy.sections import (
     Breaker,
     Defaults,
-    EndpointEntry,
     Engine,
     Health,
     Limits,
@@ -27,8 +26,25 @@ from gateway.policy.sections import (
     Speculative,
     Telemetry,
     Timeouts,
+    Treatment,
 )
-from gateway.policy.values import Count, Filled, Name, Seconds, Share, Signed, Slug, Text, Whole, is_off, text, wrong
+from gateway.policy.sources import DEFAULT_REFRESH, Family, Pods
+from gateway.policy.values import (
+    Count,
+    Filled,
+    Name,
+    Seconds,
+    Share,
+    Signed,
+    Slug,
+    Switch,
+    Text,
+    Url,
+    Whole,
+    is_off,
+    text,
+    wrong,
+)
 from gateway.policy.when import ALWAYS, When
 from gateway.types import Need
 
@@ -59,6 +75,25 @@ def _need(value: object) -> object:
 
 Digest = Annotated[str, BeforeValidator(_sha256)]
 Variable = Annotated[str, BeforeValidator(_variable)]
+
+
+class EndpointFields(Treatment):
+    """Exactly one of `url`, `dns` and `kubernetes`; the last two stand for every endpoint that is found there."""
+
+    url: Url | None = None
+    dns: Url | None = None
+    refresh: Seconds = DEFAULT_REFRESH
+    """With `dns`: how often it is resolved anew. So is `family`: which addresses count."""
+    family: Family = "any"
+    kubernetes: Pods | None = None
+
+
+def _url_alone(value: object) -> object:
+    return {"url": value} if isinstance(value, str) else value
+
+
+EndpointEntry = Annotated[EndpointFields, BeforeValidator(_url_alone)]
+"""A URL alone stands for an endpoint with that URL."""
 
 
 class PoolFields(Section):

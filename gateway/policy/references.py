@@ -83,15 +83,26 @@ def _pools(data: object) -> Found:
         kind = PoolKind.PLAIN if speculative is None or is_off(speculative) else PoolKind.MTP
         if name in set(PoolKind) and name != kind:
             yield ("pools", name), True, f"rules read `{name}` as the kind, but this pool is {kind}; rename it"
-        seen: dict[str, int] = {}
+        seen: dict[tuple[str, str], int] = {}
         for index, endpoint in _items(pool, "endpoints"):
-            url = endpoint if isinstance(endpoint, str) else _get(endpoint, "url")
-            if isinstance(url, str):
-                plain = url.strip().rstrip("/")
-                if plain in seen:
-                    loc = ("pools", name, "endpoints", index)
-                    yield loc, False, f"the same URL as endpoints[{seen[plain]}]"
-                seen.setdefault(plain, index)
+            loc = ("pools", name, "endpoints", index)
+            yield from _endpoint(loc, endpoint)
+            for way in ("url", "dns"):
+                text = endpoint if isinstance(endpoint, str) and way == "url" else _get(endpoint, way)
+                if isinstance(text, str):
+                    same = seen.setdefault((way, text.strip().rstrip("/")), index)
+                    if same != index:
+                        yield loc, False, f"the same {'URL' if way == 'url' else 'name'} as endpoints[{same}]"
+
+
+def _endpoint(loc: Loc, endpoint: object) -> Found:
+    if not isinstance(endpoint, dict):
+        return
+    if sum(way in endpoint for way in ("url", "dns", "kubernetes")) != 1:
+        yield loc, False, "expected one of `url`, `dns` and `kubernetes`"
+    for option in ("refresh", "family"):
+        if option in endpoint and "dns" not in endpoint:
+            yield (*loc, option), True, f"`{option}` is for `dns`"
 
 
 def _slices(data: object) -> Found:
@@ -109,6 +120,8 @@ def _models(data: object, names: _Names) -> Found:
         fields = _mapping(model)
         if isinstance(model, dict) and ("pools" in fields) == ("choose" in fields):
             yield loc, True, "expected either `pools` or `choose`"
+        elif "choose" in fields and "decisions" in fields:
+            yield (*loc, "decisions"), True, "belongs to the models that this one chooses among"
         listed: set[str] = set()
         for index, pool in _texts(model, "pools"):
             if pool not in names.pools:

@@ -28,6 +28,7 @@ from gateway.policy.sections import (
     Telemetry,
     Timeouts,
 )
+from gateway.policy.sources import DnsName, FoundEndpoint, Pods, Source, Where
 from gateway.policy.when import Facts, Numbers, When
 from gateway.profiles import Catalog
 from gateway.types import Need, PoolKind
@@ -41,9 +42,11 @@ __all__ = [
     "Breaker",
     "Choice",
     "Defaults",
+    "DnsName",
     "Endpoint",
     "Engine",
     "Facts",
+    "FoundEndpoint",
     "Health",
     "Limits",
     "Logging",
@@ -51,6 +54,7 @@ __all__ = [
     "Mtp",
     "Numbers",
     "Objective",
+    "Pods",
     "Policy",
     "Pool",
     "Reasoning",
@@ -60,11 +64,13 @@ __all__ = [
     "SecondOpinion",
     "Server",
     "Slice",
+    "Source",
     "Speculative",
     "Target",
     "Telemetry",
     "Timeouts",
     "When",
+    "Where",
 ]
 
 Architecture = Literal["dense", "moe"]
@@ -83,6 +89,8 @@ class Pool:
     kind: PoolKind
     """MTP where `speculative` is given."""
     endpoints: tuple[Endpoint, ...]
+    sources: tuple[Source, ...] = ()
+    """What finds more endpoints while the gateway runs; see `gateway.discovery`."""
     speculative: Speculative | None = None
     engine: Engine = field(default_factory=Engine)
     model: str | None = None

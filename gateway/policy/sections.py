@@ -121,16 +121,12 @@ class Defaults(Section):
 
 
 def _secret(value: object) -> SecretStr:
-    return SecretStr(text(value))
+    return value if isinstance(value, SecretStr) else SecretStr(text(value))
 
 
-def _url_alone(value: object) -> object:
-    return {"url": value} if isinstance(value, str) else value
+class Treatment(Section):
+    """How an endpoint is used, whether it is listed or found."""
 
-
-class Endpoint(Section):
-    url: Url
-    """Without a trailing slash and without /v1."""
     weight: Weight = 1.0
     """Share of the pool's traffic relative to the others; 0 takes none."""
     api_key: Annotated[SecretStr, BeforeValidator(_secret)] | None = None
@@ -138,15 +134,16 @@ class Endpoint(Section):
     """GPU and slice that the engine runs on; pools with the same slice share it."""
 
 
+class Endpoint(Treatment):
+    url: Url
+    """Without a trailing slash and without /v1."""
+
+
 class Slice(Section):
     """What all pools on one slice of a GPU share."""
 
     in_flight: Whole = 0
     """Requests running on it at one time; 0 for no limit."""
-
-
-EndpointEntry = Annotated[Endpoint, BeforeValidator(_url_alone)]
-"""A URL alone stands for an endpoint with that URL."""
 
 
 class Speculative(Section):

@@ -16,6 +16,7 @@ KEEP_ALIVE = 4.0
 def connect(
     url: str,
     *,
+    host: str | None = None,
     via: Literal["auto", "lean", "httpx"] = "auto",
     limit: int = 0,
     keep_alive: float = KEEP_ALIVE,
@@ -25,6 +26,7 @@ def connect(
 ) -> Connector:
     """The connector for one origin; opens nothing yet. A path in the URL goes before every target.
 
+    `host` is the name that led to an address in the URL: what the Host header says, and whom TLS asks for.
     `limit` bounds the exchanges at one time (0: none). `http2`, `trust_env` (proxies from the environment) and `verify`
     (False, or a path to a CA bundle) need httpx, so `auto` takes it where one of them is set.
 
@@ -42,10 +44,11 @@ def connect(
     if via == "lean" and needs_httpx:
         raise ValueError("the lean connector speaks plain HTTP/1.1 only, and no proxy")
     if via == "lean" or (via == "auto" and not needs_httpx):
-        return LeanConnector(parts.hostname, port, prefix=prefix, limit=limit, keep_alive=keep_alive)
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        return LeanConnector(parts.hostname, port, name=host, prefix=prefix, limit=limit, keep_alive=keep_alive)
+    address = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return HttpxConnector(
-        f"{parts.scheme}://{host}:{port}",
+        f"{parts.scheme}://{address}:{port}",
+        name=host,
         prefix=prefix,
         limit=limit,
         keep_alive=keep_alive,

@@ -69,6 +69,7 @@ class HttpxConnector:
         self,
         origin: str,
         *,
+        name: str | None = None,
         prefix: bytes = b"",
         limit: int = 0,
         keep_alive: float = 4.0,
@@ -76,9 +77,11 @@ class HttpxConnector:
         trust_env: bool = False,
         verify: bool | str = True,
     ) -> None:
-        """`origin` is `scheme://host:port`; `verify` False, or a path to a CA bundle."""
+        """`origin` is `scheme://host:port`; `name` stands in for its host in the Host header and for TLS; `verify` is
+        False, or a path to a CA bundle."""
         context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
         self._url = httpx.URL(origin)
+        self._name = name
         self._prefix = prefix
         self._limit = limit
         self._trust_env = trust_env
@@ -156,6 +159,10 @@ class HttpxConnector:
             url = url.copy_with(raw_path=self._prefix + target)
         else:
             extensions["target"] = self._prefix + target
+        if self._name is not None:
+            extensions["sni_hostname"] = self._name
+            port = f":{self._url.port}" if self._url.port else ""
+            headers = [(b"host", f"{self._name}{port}".encode("ascii")), *headers]
         request = httpx.Request(method.decode("ascii"), url, headers=headers, content=body, extensions=extensions)
         task = asyncio.get_running_loop().create_task(self._run(request, response))
         self._exchanges.add(response)

@@ -22,14 +22,24 @@ _WITHOUT_BODY = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE"})
 class LeanConnector:
     """See `client.Connector`. `limit` bounds the exchanges at one time; 0 is no limit."""
 
-    def __init__(self, host: str, port: int, *, prefix: bytes = b"", limit: int = 0, keep_alive: float = 4.0) -> None:
-        """`host` is a name or an IP literal (IPv6 without brackets); `prefix` goes before every target."""
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        name: str | None = None,
+        prefix: bytes = b"",
+        limit: int = 0,
+        keep_alive: float = 4.0,
+    ) -> None:
+        """`host` is a name or an IP literal (IPv6 without brackets), `name` what the Host header says in its place;
+        `prefix` goes before every target."""
         self.keep_alive = keep_alive
         self._host = host
         self._port = port
         self._prefix = prefix
         self._limit = limit
-        name = f"[{host}]" if ":" in host else host
+        name = name or (f"[{host}]" if ":" in host else host)
         self._host_line = b" HTTP/1.1\r\nhost: " + (name if port == 80 else f"{name}:{port}").encode("ascii")
         self._free: dict[LeanConnection, None] = {}
         self._active = 0

@@ -1,0 +1,61 @@
+"""The way to the Kubernetes API from inside a pod: where it is, and the token, CA and namespace of the service account.
+
+Tokens are renewed on disk within the hour, so each request reads the token anew, off the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+CONNECT_SECONDS, READ_SECONDS = 5.0, 15.0
+
+
+class Unreachable(Exception):
+    """There is no asking the API; the words stay the same while the cause does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    url: str | None
+    """None: not within a cluster."""
+    account: Path = ACCOUNT
+
+    @classmethod
+    def of(cls, env: Mapping[str, str]) -> Cluster:
+        host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
+        return cls(f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else None)
+
+    async def client(self) -> httpx.AsyncClient:
+        """A client for the API. Raises Unreachable."""
+        if self.url is None:
+            raise Unreachable("not within a Kubernetes cluster: KUBERNETES_SERVICE_HOST is not set")
+        verify = await asyncio.to_thread(self._trusted) if self.url.startswith("https:") else False
+        timeout = httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
+        return httpx.AsyncClient(base_url=self.url, verify=verify, timeout=timeout, trust_env=False)
+
+    async def token(self) -> str:
+        """Raises Unreachable."""
+        return await asyncio.to_thread(self._read, "token")
+
+    async def namespace(self) -> str:
+        """The pod's own. Raises Unreachable."""
+        return await asyncio.to_thread(self._read, "namespace")
+
+    def _read(self, name: str) -> str:
+        try:
+            return (self.account / name).read_text("utf-8").strip()
+        except (OSError, UnicodeError):
+            raise Unreachable(f"no {name} of a service account; the pod needs automountServiceAccountToken") from None
+
+    def _trusted(self) -> ssl.SSLContext:
+        try:
+            return ssl.create_default_context(cafile=self.account / "ca.crt")
+        except (OSError, ssl.SSLError):
+            raise Unreachable("no ca.crt of a service account; the pod needs automountServiceAccountToken") from None
