@@ -95,6 +95,7 @@ class Reason(StrEnum):
     STICKY = "sticky"
     SPILL = "spill"
     EXPLORE = "explore"
+    DECISIONS = "decisions"
     PASS_THROUGH = "pass_through"
 
 

@@ -82,9 +82,9 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
             # From here on the request's end gives the lease back, whatever comes between this and the relay.
             exchange.lease, exchange.response = opened.lease, opened.response
     finally:
-        exchange.attempts = attempts.count
+        exchange.attempts += attempts.count
         exchange.sent_upstream = attempts.sent_at
-        exchange.waited = attempts.waited
+        exchange.waited += attempts.waited
         exchange.endpoint = attempts.endpoint
     served = served_name(policy, plan.model, opened.lease.pool)
     pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
@@ -149,7 +149,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
         body=body,
         pools=plan.pools,
         exclude=plan.exclude,
-        attempts=policy.pools[plan.pools[0]].retry.attempts,
+        attempts=max(policy.pools[plan.pools[0]].retry.attempts - incoming.exchange.attempts, 1),
         wait_for_first=policy.server.heartbeat is None,
         work=work_of(decision) if decision else 1.0,
         endpoint=decision.endpoint if decision else None,

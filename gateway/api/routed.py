@@ -13,6 +13,7 @@ from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
 from gateway.api.forward import Plan, admit, forward, served_name
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
+from gateway.api.labels import LabelDesk, Tried
 from gateway.api.opinion import OpinionDesk
 from gateway.api.responses import Home, Homes
 from gateway.api.usage import leaves_usage_open
@@ -22,6 +23,8 @@ from gateway.request.features import extract
 from gateway.request.parse import parse_body, rewrite_model
 from gateway.types import NO_HINTS, Api, Hints
 
+LABELLED = "/v1/chat/completions"
+"""Where a choice among labels may be answered without decoding."""
 DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
 
 
@@ -33,6 +36,7 @@ class RoutedApi(Handler):
         self._api = api
         self._dialect = DIALECTS.get(api, OPENAI)
         self._homes = homes
+        self._labels = LabelDesk(core)
 
     def dialect(self, path: str) -> Dialect:
         return self._dialect
@@ -54,12 +58,19 @@ class RoutedApi(Handler):
         exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
         if active.opinion and active.opinion.wanted(estimate, exchange.decision):
             await self._ask_again(incoming, active.opinion, model, facts, hints)
+        tried: Tried = frozenset()
+        if model.decisions and incoming.scope["path"] == LABELLED:
+            unanswered = await self._labels.answer(incoming, model, body)
+            if unanswered is None:
+                return
+            tried = unanswered
         plan = Plan(
             model=model,
             asked=body.model,
             pools=exchange.decision.order,
             body=lambda served: raw if served == body.model else rewrite_model(raw, body, served),
             usage_open=policy.server.ask_usage and self._dialect is OPENAI and leaves_usage_open(body),
+            exclude=tried,
         )
         if self._api is Api.RESPONSES:
             plan = self._follow(incoming, plan, body.data.get("previous_response_id"))

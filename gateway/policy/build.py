@@ -131,6 +131,7 @@ def _model(name: str, fields: ModelFields) -> Model:
         context_length=fields.context_length,
         modalities=frozenset(fields.modalities) if fields.modalities is not None else None,
         reasoning=fields.reasoning,
+        decisions=fields.decisions,
     )
 
 

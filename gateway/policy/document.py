@@ -124,6 +124,7 @@ class ModelFields(Section):
     context_length: Count | None = None
     modalities: Annotated[tuple[Literal["text", "image", "audio", "video"], ...], Filled] | None = None
     reasoning: Literal["never", "optional", "always"] = "optional"
+    decisions: Switch = False
 
 
 class Stickiness(Section):

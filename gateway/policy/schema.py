@@ -129,6 +129,8 @@ class Model:
     modalities: frozenset[str] | None = None
     """None: not said, so nothing is gated on it."""
     reasoning: Reasoning = "optional"
+    decisions: bool = False
+    """Whether a pure choice among labels may be answered through `/v1/decisions`: see `gateway.api.labels`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from gateway.sim.decisions import Read, answer_of, chat_of, decided, questions_of
 from gateway.sim.errors import ApiError, invalid
 from gateway.sim.formats import Adapted, Json, chat_body
 from gateway.sim.http import JSON, Message, Receive, Reply, Scope, header, read_body
@@ -44,6 +45,7 @@ class OtherRoutes:
             "/v1/responses": {"POST": self._responses},
             "/v1/chat/completions/batch": {"POST": self._generate},
             "/invocations": {"POST": self._invocations},
+            "/v1/decisions": {"POST": self._decisions},
             "/v1/audio/transcriptions": {"POST": self._audio},
             "/v1/audio/translations": {"POST": self._audio},
             **{path: {"POST": self._pooled} for path in ROUTES},
@@ -146,6 +148,19 @@ class OtherRoutes:
     async def _pooled(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         body = _object(scope, await read_body(receive))
         await reply.whole(200, orjson.dumps(ROUTES[scope["path"]](body, self._model(body))))
+
+    async def _decisions(self, scope: Scope, receive: Receive, reply: Reply) -> None:
+        body = _object(scope, await read_body(receive))
+        questions = questions_of(body)
+        model = self._model(body)
+        chats: list[Json] = []
+        for question in questions:
+            read = Read(reply)
+            await self._run({**scope, "path": CHAT}, chat_of(body, question), receive, read)
+            chats.append(read.chat())
+        letters = [chat["choices"][0]["message"]["content"] for chat in chats]
+        answers = [answer_of(question, letter) for question, letter in zip(questions, letters, strict=True)]
+        await reply.whole(200, orjson.dumps(decided(model, answers, chats)))
 
     async def _audio(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         fields = form_fields(await read_body(receive), header(scope, b"content-type") or "")
