@@ -77,6 +77,7 @@ async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[st
         "seconds": seconds,
         "reached": sum(watch.view.snapshot(e.url) is not None for pool in pools for e in pool.endpoints),
         "pools": [_row(report, watch) for report in watch.checklist.reports()],
+        "slices": [row.as_dict() for row in watch.slices()],
         "models": router.describe(watch),
         "disagreements": [
             f"{one.pool} {one.url}: the policy says k={one.policy_tokens}, the engine "
@@ -110,6 +111,9 @@ def show(found: dict[str, Any], console: Console) -> None:
     for row in found["pools"]:
         for advice in row["advice"]:
             console.print(f"[{STYLES[advice['severity']]}]{row['pool']}[/]: {advice['message']}")
+    for pair in found["slices"]:
+        if advice := pair["advice"]:
+            console.print(f"[{STYLES[advice['severity']]}]slices[/]: {advice['message']}")
     for line in found["disagreements"]:
         console.print(f"[bold red]policy and engine differ[/] {line}")
     for name, model in found["models"].items():

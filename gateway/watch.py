@@ -19,7 +19,9 @@ from gateway.state.store import Others
 from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.fetch import ConnectorFetch
+from gateway.telemetry.neighbours import Neighbours
 from gateway.telemetry.scrape import Scraper
+from gateway.telemetry.slices import Seat, SliceReport, slice_report
 from gateway.telemetry.view import TelemetryView
 from gateway.types import Outcome, PoolLoad, Result
 from gateway.upstream.client import Connector, Timeouts
@@ -61,6 +63,8 @@ class Watch:
         self._foreign: dict[str, Foreign] = {}
         self.view = TelemetryView(pools, models, clock)
         self.checklist = MtpChecklist(self.view, thresholds, clock, self._break_even)
+        self._neighbours = Neighbours()
+        self.view.listen_pages(self._neighbours.take)
 
     def load(self, pool: str) -> PoolLoad:
         """The router's view of one pool."""
@@ -91,7 +95,18 @@ class Watch:
             self.checklist.observe_request(pool, model, outcome.estimate.task, usage.spec)
 
     def collector(self) -> TelemetryCollector:
-        return TelemetryCollector(self.view, self.checklist, self._clock)
+        return TelemetryCollector(self.view, self.checklist, self._clock, self.slices)
+
+    def slices(self) -> list[SliceReport]:
+        """Engines that slow each other, though the policy may not say that they share a GPU."""
+        now = self._clock()
+        seats = {
+            e.url: Seat(pool.name, e.slice, e.shared.limit if e.shared else 0)
+            for pool in self._pools
+            for e in pool.endpoints
+        }
+        found = (slice_report(pair, seats, now) for pair in self._neighbours.found())
+        return [row for row in found if row is not None]
 
     async def run(self, connect: Callable[[str], Connector], rng: Random) -> None:
         """Scrapes and ticks until cancelled."""
@@ -109,6 +124,7 @@ class Watch:
     def tick(self) -> None:
         """Renews what decisions read between scrapes."""
         self.view.match()
+        self._neighbours.follow(self.view.endpoints())
         for pool in self._pools:
             seen = self.view.pool_load(pool.name)
             if not seen.fresh:

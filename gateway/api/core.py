@@ -23,6 +23,7 @@ from gateway.routing.state import RoutingState
 from gateway.state.store import Store
 from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
+from gateway.telemetry.slices import SliceReport
 from gateway.telemetry.view import TelemetryView
 from gateway.types import Estimate, Features, LoadView, Outcome
 from gateway.upstream.pools import Pools
@@ -82,6 +83,8 @@ class LiveView(LoadView, Protocol):
     checklist: MtpChecklist
 
     def collector(self) -> TelemetryCollector: ...
+
+    def slices(self) -> list[SliceReport]: ...
 
 
 class Core:

@@ -99,6 +99,7 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
         return {
             "pools": [describe_pool(core, name) for name in core.active.policy.pools],
             "mtp": [report.as_dict() for report in core.watch.checklist.reports()],
+            "slices": [row.as_dict() for row in core.watch.slices()],
             "models": core.active.router.describe(core.watch),
             "telemetry": core.watch.view.statistics(),
         }

@@ -44,6 +44,7 @@ class Code(StrEnum):
     MORE = "run_more"
     LOW_GAIN = "low_gain"
     HARMFUL = "harmful"
+    SHARED = "share_a_gpu"
 
 
 @dataclass(frozen=True, slots=True)

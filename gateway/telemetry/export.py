@@ -9,13 +9,14 @@ workers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gateway.telemetry.checklist import MtpChecklist, MtpReport
 from gateway.telemetry.mtp import MtpState
+from gateway.telemetry.slices import SliceReport
 from gateway.telemetry.view import TelemetryView
 from gateway.telemetry.vllm import MAX_POSITIONS, position
 
@@ -25,18 +26,26 @@ _POOL = ("pool", "model")
 class TelemetryCollector(Collector):
     """Register it in the gateway's registry: `registry.register(TelemetryCollector(view, checklist, clock))`."""
 
-    def __init__(self, view: TelemetryView, checklist: MtpChecklist, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        view: TelemetryView,
+        checklist: MtpChecklist,
+        clock: Callable[[], float],
+        slices: Callable[[], Iterable[SliceReport]] = tuple,
+    ) -> None:
         self._view = view
         self._checklist = checklist
         self._clock = clock
+        self._slices = slices
 
     def describe(self) -> Iterator[Metric]:
         """The families without samples: a registry checks their names for clashes when it takes the collector."""
-        yield from (*_mtp_families(), *_endpoint_families(), *_spec_families())
+        yield from (*_mtp_families(), _slice_family(), *_endpoint_families(), *_spec_families())
 
     def collect(self) -> Iterator[Metric]:
         """For the registry."""
         yield from self._mtp()
+        yield self._interference()
         yield from self._endpoints()
         yield from self._spec_decode()
 
@@ -47,6 +56,14 @@ class TelemetryCollector(Collector):
         for found in self._view.disagreements():
             families[-1].add_metric((found.pool, found.url), 1)
         yield from families
+
+    def _interference(self) -> Metric:
+        family = _slice_family()
+        for found in self._slices():
+            (first, seat, factor), (second, other, back) = found.rows()
+            family.add_metric((seat.pool, first, second), factor)
+            family.add_metric((other.pool, second, first), back)
+        return family
 
     def _endpoints(self) -> Iterator[Metric]:
         age, errors, restarts = families = _endpoint_families()
@@ -103,6 +120,14 @@ def _mtp_families() -> list[GaugeMetricFamily]:
         gauge("state", "1 for the present health state of a pool's drafting.", *_POOL, "state"),
         gauge("policy_mismatch", "1 where an engine drafts otherwise than the policy says.", "pool", "endpoint"),
     ]
+
+
+def _slice_family() -> GaugeMetricFamily:
+    return GaugeMetricFamily(
+        "gateway_interference_ratio",
+        "Step time of an engine while another one is busy over that while it is idle, of pairs that slow each other.",
+        labels=("pool", "endpoint", "other"),
+    )
 
 
 def _endpoint_families() -> tuple[GaugeMetricFamily, CounterMetricFamily, CounterMetricFamily]:

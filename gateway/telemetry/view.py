@@ -44,6 +44,8 @@ class Counted:
 
 
 Listener = Callable[[Counted], None]
+PageListener = Callable[[str, float, list[Delta]], None]
+"""Of an endpoint's URL, the time of its page, and what all its engines counted since the one before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ class TelemetryView:
         self._endpoints: dict[str, EndpointTelemetry] = {}
         self._by_pool: dict[str, tuple[tuple[EndpointTelemetry | None, EndpointLike], ...]] = {}
         self._listeners: list[Listener] = []
+        self._page_listeners: list[PageListener] = []
         self._drafting = DraftingWatch()
         self._gone: dict[str, CounterTrack] = {}
         """Removed endpoints: one that comes back must not be counted from 0 again."""
@@ -84,6 +87,10 @@ class TelemetryView:
     def listen(self, listener: Listener) -> None:
         """`listener` is called for every difference of every pool; it must not raise."""
         self._listeners.append(listener)
+
+    def listen_pages(self, listener: PageListener) -> None:
+        """`listener` is called for every page; it must not raise."""
+        self._page_listeners.append(listener)
 
     # Following the pools
 
@@ -130,6 +137,8 @@ class TelemetryView:
             return
         deltas = endpoint.accept(snapshot, own)
         self._drafting.check(endpoint.target, snapshot)
+        for listener in self._page_listeners:
+            listener(url, snapshot.at, deltas)
         readings = {reading.key: reading for reading in snapshot.readings}
         models = list(self._models())
         pools = {pool.name: pool for pool in self._pools}

@@ -17,3 +17,4 @@ async def test_the_pools_page_tells_when_drafting_pays() -> None:
     assert [curve["pool"] for curve in model["curves"]] == ["plain", "mtp"]
     assert {row["task"] for row in model["crossovers"]} == {"chat", "code", "structured_json"}
     assert all("MTP" in row["summary"] for row in model["crossovers"])
+    assert page["slices"] == []
