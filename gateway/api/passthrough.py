@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from gateway.api.body import read_body
-from gateway.api.core import find_model
+from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, PASSED, Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.form import Upload
-from gateway.api.forward import BodyFor, Plan, admit, forward
+from gateway.api.forward import BodyFor, Forward, Plan, admit, forward
 from gateway.api.handler import Handler, Incoming
 from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.policy.schema import AccessKey, Model, Policy
@@ -47,6 +47,10 @@ FORBIDDEN = ("load_lora_adapter", "unload_lora_adapter")
 class PassThrough(Handler):
     """Routed by model and health only; nothing is estimated."""
 
+    def __init__(self, core: Core, forward: Forward = forward) -> None:
+        super().__init__(core)
+        self._forward = forward
+
     def dialect(self, path: str) -> Dialect:
         return MESSAGES if path.startswith("/v1/messages/") else PASSED
 
@@ -64,7 +68,7 @@ class PassThrough(Handler):
         def sent(served: str) -> bytes:
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
-        await forward(self.core, incoming, plan_for(incoming, model, asked, sent))
+        await self._forward(self.core, incoming, plan_for(incoming, model, asked, sent))
 
     async def _upload(self, incoming: Incoming) -> None:
         policy, head, down = incoming.active.policy, incoming.head, incoming.down
@@ -75,7 +79,7 @@ class PassThrough(Handler):
             model = named(policy, asked)
             size = head.content_length or upload.size
             await admit(self.core, incoming, model, size // BYTES_PER_TOKEN, 0, watch=False)
-            await forward(
+            await self._forward(
                 self.core,
                 incoming,
                 plan_for(incoming, model, asked, lambda served: upload.stream(served if asked else None)),

@@ -230,7 +230,7 @@ async def _attempt(lease: Lease, call: Call, clock: Callable[[], float]) -> Open
     )
     status = response.status
     if status in (429, 503):
-        _heed_refusal(lease, status, response.headers, clock())
+        heed_refusal(lease, status, response.headers, clock())
     lease.refused = status >= 500
     streams = is_event_stream(response.headers)
     if status in RETRY_STATUSES or (streams and not call.wait_for_first):
@@ -279,7 +279,7 @@ def _why_late(late: UpstreamTimeout, lease: Lease, expected: float) -> UpstreamT
     return late
 
 
-def _heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:
+def heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:
     """Lets an endpoint rest that says how long. One that refuses while it works for others is full, not broken: it
     rests a moment, and its breaker hears nothing."""
     seconds = rest_seconds(headers)
