@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
@@ -26,6 +26,8 @@ from gateway.upstream.headers import downstream_response_headers, upstream_reque
 from gateway.upstream.proxy import Attempts, Call, Opened
 
 BodyFor = Callable[[str], bytes | AsyncIterator[bytes]]
+Forward = Callable[[Core, Incoming, "Plan"], Awaitable[None]]
+"""Hops 5 to 7: `forward`, or what stands in its place where another program carries the bytes."""
 
 _NO_NAMES: frozenset[bytes] = frozenset()
 _PACKED = frozenset({b"content-encoding"})

@@ -10,7 +10,7 @@ from dataclasses import replace
 from gateway.api.body import read_body
 from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
-from gateway.api.forward import Plan, admit, forward, served_name
+from gateway.api.forward import Forward, Plan, admit, forward, served_name
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
 from gateway.api.labels import LabelDesk, Tried
@@ -31,8 +31,9 @@ DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
 class RoutedApi(Handler):
     """One routed path."""
 
-    def __init__(self, core: Core, api: Api, homes: Homes) -> None:
+    def __init__(self, core: Core, api: Api, homes: Homes, forward: Forward = forward) -> None:
         super().__init__(core)
+        self._forward = forward
         self._api = api
         self._dialect = DIALECTS.get(api, OPENAI)
         self._homes = homes
@@ -74,7 +75,7 @@ class RoutedApi(Handler):
         )
         if self._api is Api.RESPONSES:
             plan = self._follow(incoming, plan, body.data.get("previous_response_id"))
-        await forward(core, incoming, plan)
+        await self._forward(core, incoming, plan)
 
     async def _ask_again(self, incoming: Incoming, desk: OpinionDesk, model: Model, facts: Facts, hints: Hints) -> None:
         """Decides once more on a second opinion's length, if there is one in time."""
