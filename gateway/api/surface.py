@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from gateway.api.core import Core
 from gateway.api.cors import allowed_origin, exposing, preflight
-from gateway.api.downstream import App, Receive, Scope, Send
+from gateway.api.downstream import App, Message, Receive, Scope, Send
 from gateway.api.passthrough import PATHS, PassThrough
 from gateway.api.responses import PREFIX, Homes, StoredResponse
 from gateway.api.routed import RoutedApi
@@ -47,6 +47,8 @@ class Surface:
         if scope["method"] == "OPTIONS" and app is not self.frame:
             takes = b"POST, OPTIONS" if path in self._routed else b"GET, POST, OPTIONS"
             return await _empty(send, [(b"allow", takes)])
+        if scope["method"] == "OPTIONS":
+            send = _saying_what_it_takes(send)
         if scope["method"] == "HEAD" and app is self.frame:
             # The server sends no body for HEAD, whatever comes.
             scope = {**scope, "method": "GET"}
@@ -62,6 +64,25 @@ class Surface:
 
 def is_model_list(path: str) -> bool:
     return path == "/v1/models" or path.startswith("/v1/models/")
+
+
+def _saying_what_it_takes(send: Send) -> Send:
+    """Turns the frame's 405, which names a path's methods, into the answer to `OPTIONS`; nothing else is changed."""
+    told = False
+
+    async def sending(message: Message) -> None:
+        nonlocal told
+        if message["type"] == "http.response.start" and message["status"] == 405:
+            told = True
+            listed = next((value for name, value in message["headers"] if name == b"allow"), b"")
+            methods = sorted({method.strip() for method in listed.split(b",") if method.strip()})
+            if b"GET" in methods and b"HEAD" not in methods:
+                methods.append(b"HEAD")
+            return await _empty(send, [(b"allow", b", ".join([*methods, b"OPTIONS"]))])
+        if not told:
+            await send(message)
+
+    return sending
 
 
 async def _empty(send: Send, headers: list[tuple[bytes, bytes]]) -> None:

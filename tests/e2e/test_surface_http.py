@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 
+import httpx
 import pytest
 
 from gateway.api.form import HELD_IN_MEMORY
@@ -167,6 +168,60 @@ class TestCors:
             got = await ask(running.url, chat(), headers=(self.ORIGIN,))
 
             assert got.header("access-control-allow-origin") is None
+
+
+class TestOptions:
+    OPERATOR = "access: {keys: [{name: a, env: KEY}], operator_key: {env: KEY_2}}\n"
+
+    async def test_every_path_says_what_it_takes(self) -> None:
+        """No key is needed, as for a preflight; the frame's paths answer like the routed ones, unknown ones are 404."""
+        env = {"KEY": "k" * 24, "KEY_2": "o" * 24}
+        async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url) + self.OPERATOR, env) as running:
+            for path, methods in (
+                ("/health", "GET, HEAD, OPTIONS"),
+                ("/ready", "GET, HEAD, OPTIONS"),
+                ("/metrics", "GET, HEAD, OPTIONS"),
+                ("/v1/models", "GET, HEAD, OPTIONS"),
+                ("/v1/models/m", "GET, HEAD, OPTIONS"),
+                ("/gateway/pools", "GET, HEAD, OPTIONS"),
+                ("/gateway/decisions", "GET, HEAD, OPTIONS"),
+                ("/gateway/explain", "POST, OPTIONS"),
+                ("/", "GET, HEAD, OPTIONS"),
+                ("/v1/chat/completions", "POST, OPTIONS"),
+            ):
+                got = await ask(running.url, b"", path, method="OPTIONS")
+                assert (path, got.status, got.header("allow"), got.body) == (path, 204, methods, b"")
+            nowhere = await ask(running.url, b"", "/nowhere", method="OPTIONS")
+            refused = await ask(running.url, b"", "/health", method="DELETE")
+
+            assert (nowhere.status, refused.status) == (404, 405)
+            assert stub.requests == []
+
+    async def test_head_is_answered_where_get_is(self) -> None:
+        """Status and headers of the GET, no body; the connection goes on."""
+        async with (
+            Stub(reply(OK)) as stub,
+            gateway(one_pool(stub.url)) as running,
+            httpx.AsyncClient(base_url=running.url) as http,
+        ):
+            for path in ("/health", "/ready", "/metrics", "/v1/models", "/gateway/pools", "/gateway/policy"):
+                head, whole = await http.head(path), await http.get(path)
+                assert (path, head.status_code, head.content) == (path, whole.status_code, b"")
+                assert head.headers["content-type"] == whole.headers["content-type"]
+
+    async def test_a_preflight_of_a_page_is_still_one(self) -> None:
+        """On the frame's paths too: the origin, the method that was asked for, no key."""
+        policy = 'server: {cors: ["https://app.example.com"]}\naccess: {operator_key: {env: KEY}}\n'
+        asked = (TestCors.ORIGIN, ("access-control-request-method", "GET"))
+        async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url) + policy, {"KEY": "k" * 24}) as running:
+            for path in ("/v1/models", "/health", "/gateway/pools"):
+                got = await ask(running.url, b"", path, method="OPTIONS", headers=asked)
+                assert (got.status, got.header("access-control-allow-methods")) == (204, "GET")
+                assert got.header("access-control-allow-origin") == "https://app.example.com"
+            plain = await ask(running.url, b"", "/health", method="OPTIONS", headers=(TestCors.ORIGIN,))
+
+        assert plain.header("allow") == "GET, HEAD, OPTIONS"
+        assert plain.header("access-control-allow-origin") == "https://app.example.com"
 
 
 async def test_expect_100_continue_is_answered_before_the_body() -> None:
