@@ -16,23 +16,21 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import httpx
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
+from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
-from starlette.exceptions import HTTPException
 
 from gateway import __version__
 from gateway.access.limits import Limits
 from gateway.api.core import Active, Core, Learned, activate
 from gateway.api.models import ModelList
 from gateway.api.opinion import desk_for
-from gateway.api.ops import keep_gauges, ops_router
+from gateway.api.ops import keep_gauges, ops_router, shape_errors
 from gateway.api.surface import Surface
 from gateway.decisions.log import DecisionLog
+from gateway.discovery.follow import follower
+from gateway.discovery.found import Follow
+from gateway.discovery.keeper import Discovery
 from gateway.drain import drain_on_signals
-from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
 from gateway.heap import settle_heap
@@ -41,7 +39,7 @@ from gateway.logs import RequestLog, configure
 from gateway.metrics import Metrics
 from gateway.policy.describe import warnings
 from gateway.policy.load import PolicyInvalid, load_policy
-from gateway.policy.schema import Endpoint, Policy, Pool
+from gateway.policy.schema import Endpoint, FoundEndpoint, Policy, Pool
 from gateway.policy.watch import PolicyWatcher, ReloadState
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import RoutingState
@@ -49,8 +47,9 @@ from gateway.settings import Settings, resolve
 from gateway.sharing import Sharing, local_view
 from gateway.state.home import open_store
 from gateway.state.snapshot import Snapshots
+from gateway.telemetry.fetch import ConnectorFetch
 from gateway.ui.routes import ui_router
-from gateway.upstream.client import Connector
+from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.connect import connect
 from gateway.upstream.health import Prober
 from gateway.upstream.pools import Pools
@@ -74,18 +73,24 @@ def build(
     clock: Callable[[], float] = time.monotonic,
     rng: Random | None = None,
     own_process: bool = False,
+    follow: Follow | None = None,
 ) -> Gateway:
     """Makes the application. Nothing runs and nothing connects before its lifespan starts.
 
-    `own_process` says that stop signals are this application's to drain on. Raises InvalidSetting, and PolicyInvalid
-    for a shadow policy.
+    `own_process` says that stop signals are this application's to drain on; `follow` finds endpoints in another way
+    than by this machine's resolver and cluster. Raises InvalidSetting, and PolicyInvalid for a shadow policy.
     """
     rng = rng or Random()
     # Once only: a name taken a second time is another worker's.
     replica = replica_name(settings.port, env)
-    core, watch, hindsight = compose(settings, policy, replica, env, clock, rng)
+    discovery = Discovery(follow or follower(env, rng))
+    core, watch, hindsight = compose(settings, policy, discovery, replica, env, clock, rng)
     watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
-    client = httpx.AsyncClient(trust_env=False)
+
+    def connect_to(url: str) -> Connector:
+        return connect(url, host=discovery.host_of(url))
+
+    pages = ConnectorFetch(connect_to, Timeouts())
     sharing = Sharing(core.store, core.learned, replica, time.time_ns())
 
     @asynccontextmanager
@@ -96,9 +101,10 @@ def build(
         await sharing.restore()
         running = [
             Prober(core.pools, rng).run(),
+            discovery.run(),
             keep_gauges(core),
             sharing.run(),
-            watch.run(connect, rng),
+            watch.run(connect_to, rng),
             *hindsight.begin(),
             *([watcher.run()] if watcher else []),
         ]
@@ -110,21 +116,27 @@ def build(
         await core.decisions.flush()
         await sharing.publish()
         await core.store.aclose()
-        await client.aclose()
+        await pages.aclose()
         await core.pools.aclose()
 
     def reload_state() -> ReloadState | None:
         return watcher.state if watcher else None
 
     frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
-    frame.include_router(ops_router(core, ModelList(core, client, clock), reload_state))
+    frame.include_router(ops_router(core, ModelList(core, pages, clock), reload_state))
     frame.include_router(ui_router(core, reload_state, time.time, settings.workers))
-    _shape_errors(frame)
+    shape_errors(frame)
     return Gateway(core, frame)
 
 
 def compose(
-    settings: Settings, policy: Policy, replica: str, env: Mapping[str, str], clock: Callable[[], float], rng: Random
+    settings: Settings,
+    policy: Policy,
+    discovery: Discovery,
+    replica: str,
+    env: Mapping[str, str],
+    clock: Callable[[], float],
+    rng: Random,
 ) -> tuple[Core, Watch, Hindsight]:
     """The parts of the request path, wired, with the policy live."""
     metrics = Metrics(CollectorRegistry())
@@ -151,6 +163,7 @@ def compose(
     core = Core(
         active=activate(policy, 1, learned.routing, desk_for(policy.second_opinion, None, clock)),
         pools=pools,
+        discovery=discovery,
         watch=watch,
         learned=learned,
         limits=Limits(store, clock=clock),
@@ -162,6 +175,7 @@ def compose(
         new_id=request_ids(rng),
     )
     adopt(core, core.active)
+    discovery.on_change = lambda: core.pools.apply(discovery.fill(core.active.policy))
     if settings.shadow_policy:
         hindsight.cast_shadow(settings.shadow_policy, env, watch, clock)
     return core, watch, hindsight
@@ -185,14 +199,15 @@ def adopt(core: Core, active: Active) -> None:
     """Makes a policy the live one, at the start and on every reload: everything that follows it, then the swap."""
     policy = active.policy
     core.metrics.allow(policy.models, policy.pools)
-    core.pools.apply(policy)
+    core.pools.apply(core.discovery.fill(policy))
     core.limits.apply(policy.access)
     core.active = active
 
 
 def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
     """The connector for one endpoint of the policy."""
-    return connect(endpoint.url, limit=pool.limits.connections)
+    host = endpoint.host if isinstance(endpoint, FoundEndpoint) else None
+    return connect(endpoint.url, host=host, limit=pool.limits.connections)
 
 
 def replica_name(port: int, env: Mapping[str, str]) -> str:
@@ -237,29 +252,6 @@ def warn_at_start(settings: Settings, policy: Policy) -> None:
         log.warning("policy: %s", line)
     if policy.access is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
         log.warning("open to everybody who can reach %s: the policy has no `access` section", settings.host)
-
-
-def _shape_errors(frame: FastAPI) -> None:
-    """The frame's own errors in the shape that every other error here has."""
-
-    @frame.exception_handler(GatewayError)
-    async def _ours(_: Request, error: GatewayError) -> Response:
-        return Response(error.body(), status_code=error.status, media_type="application/json")
-
-    @frame.exception_handler(HTTPException)
-    async def _http(_: Request, error: HTTPException) -> Response:
-        kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, BadRequest)
-        return Response(
-            kind(str(error.detail)).body(),
-            status_code=error.status_code,
-            headers=error.headers,
-            media_type="application/json",
-        )
-
-    @frame.exception_handler(RequestValidationError)
-    async def _invalid(_: Request, error: RequestValidationError) -> Response:
-        fields = ", ".join(".".join(map(str, row["loc"])) for row in error.errors())
-        return Response(BadRequest(f"invalid: {fields}").body(), status_code=400, media_type="application/json")
 
 
 def from_environment() -> Gateway:

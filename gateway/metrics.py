@@ -74,6 +74,10 @@ class Metrics:
         self.language_ratio = histogram(
             "gateway_predicted_output_ratio_by_language", "Actual output tokens over predicted.", RATIOS, "language"
         )
+        self.discovered = gauge("gateway_discovered_endpoints", "Endpoints found by discovery.", "livemax", "pool")
+        self.discovery_failing = gauge(
+            "gateway_discovery_failing", "Sources of endpoints whose last answer was not a good one.", "livemax", "pool"
+        )
         self.waiting = gauge("gateway_waiting", "Requests waiting for a place.", "livesum", "pool")
         self.in_flight_limit = gauge("gateway_in_flight_limit", "Most requests in a pool; 0: any.", "livesum", "pool")
         self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")

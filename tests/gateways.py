@@ -11,7 +11,9 @@ from pathlib import Path
 
 from gateway.api.core import Core
 from gateway.app import build
+from gateway.discovery.found import Follow
 from gateway.policy.load import load_policy, parse_policy
+from gateway.server import ClientConnection
 from gateway.settings import Settings
 from tests.servers import serve
 
@@ -44,15 +46,17 @@ class Running:
 
 
 @asynccontextmanager
-async def gateway(policy: str | Path, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
-    """Serves a gateway on the policy's text, or on a file, which is then watched."""
+async def gateway(
+    policy: str | Path, env: Mapping[str, str] | None = None, follow: Follow | None = None
+) -> AsyncIterator[Running]:
+    """Serves a gateway on the policy's text, or on a file, which is then watched. `follow` finds its endpoints."""
     env = env or {}
     if isinstance(policy, Path):
         settings, loaded = Settings(policy=str(policy)), load_policy(policy, env)
     else:
         settings, loaded = Settings(), parse_policy(policy, "policy.yaml", env)
-    app = build(settings, loaded, env=env, rng=random.Random(7))
-    async with serve(app, loop="asyncio", http="httptools", lifespan="on", server_header=False) as url:
+    app = build(settings, loaded, env=env, rng=random.Random(7), follow=follow)
+    async with serve(app, loop="asyncio", http=ClientConnection, lifespan="on", server_header=False) as url:
         yield Running(url, app.core)
 
 

@@ -188,6 +188,8 @@ class Stub:
     host: str = "127.0.0.1"
     read_body: bool = True
     """False calls the answer as soon as the head is there, as a server does that refuses a body early."""
+    at_port: int = 0
+    """0 is any free one."""
     script: deque[Answer] = field(default_factory=deque)
     requests: list[Request] = field(default_factory=list)
     connections: list[Connection] = field(default_factory=list)
@@ -216,7 +218,7 @@ class Stub:
 
     async def __aenter__(self) -> Stub:
         self._listener = socket.create_server(
-            (self.host, 0), family=socket.AF_INET6 if ":" in self.host else socket.AF_INET, backlog=1024
+            (self.host, self.at_port), family=socket.AF_INET6 if ":" in self.host else socket.AF_INET, backlog=1024
         )
         self._listener.setblocking(False)
         self._spawn(self._accept())

@@ -13,6 +13,7 @@ from gateway.api.exchange import Observer
 from gateway.api.opinion import OpinionDesk
 from gateway.api.usage import UsageHabits
 from gateway.decisions.log import DecisionLog
+from gateway.discovery.keeper import Discovery
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
 from gateway.metrics import Metrics
@@ -100,6 +101,7 @@ class Core:
         store: Store,
         metrics: Metrics,
         decisions: DecisionLog,
+        discovery: Discovery,
         observers: Sequence[Observer],
         clock: Callable[[], float],
         new_id: Callable[[], str],
@@ -113,6 +115,7 @@ class Core:
         self.metrics = metrics
         self.decisions = decisions
         self.observers = observers
+        self.discovery = discovery
         self.clock = clock
         self.new_id = new_id
         self.usage_habits = UsageHabits()

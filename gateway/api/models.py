@@ -15,6 +15,7 @@ import httpx
 from gateway.api.core import Core, find_model
 from gateway.errors import UnknownModel
 from gateway.policy.schema import AccessKey, Model
+from gateway.telemetry.fetch import Fetch, FetchFailed
 from gateway.upstream.endpoint import Endpoint
 
 ASK_SECONDS = 1.0
@@ -28,9 +29,9 @@ def may_use(key: AccessKey | None, model: Model) -> bool:
 class ModelList:
     """Answers the two model routes as JSON objects."""
 
-    def __init__(self, core: Core, client: httpx.AsyncClient, clock: Callable[[], float]) -> None:
+    def __init__(self, core: Core, fetch: Fetch, clock: Callable[[], float]) -> None:
         self._core = core
-        self._client = client
+        self._fetch = fetch
         self._clock = clock
         self._cards: dict[str, tuple[float, dict[str, dict[str, Any]]]] = {}
 
@@ -73,14 +74,15 @@ class ModelList:
         kept = self._cards.get(endpoint.url)
         if kept and now - kept[0] < KEEP_SECONDS:
             return kept[1]
-        headers = {"authorization": "Bearer " + endpoint.api_key.decode()} if endpoint.api_key else {}
         cards: dict[str, dict[str, Any]] = {}
         try:
-            answer = await self._client.get(endpoint.url + "/v1/models", timeout=ASK_SECONDS, headers=headers)
-            rows = answer.json()["data"] if answer.status_code == 200 else []
-            cards = {row["id"]: row for row in rows}
-        except (httpx.HTTPError, ValueError, KeyError, TypeError):
+            answer = await self._fetch.get(endpoint.url, "/v1/models", endpoint.api_key, ASK_SECONDS)
+            cards = {row["id"]: row for row in orjson.loads(answer)["data"]}
+        except (FetchFailed, ValueError, KeyError, TypeError):
             # A back end that cannot say what it serves only leaves the list without its details.
             pass
+        # Found endpoints come and go: what is not asked again is not kept.
+        await self._fetch.forget(endpoint.url)
+        self._cards = {url: card for url, card in self._cards.items() if now - card[0] < KEEP_SECONDS}
         self._cards[endpoint.url] = (now, cards)
         return cards

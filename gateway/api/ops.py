@@ -11,11 +11,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 
+from starlette.exceptions import HTTPException
 from gateway.api.core import Core
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.exposition import page
+from gateway.discovery.keeper import counts
+from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
 from gateway.policy.describe import describe
 from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
@@ -61,6 +64,8 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         if found := core.watch.view.disagreements():
             body["drafting_disagreements"] = [asdict(one) for one in found]
         return JSONResponse(body, status_code=200 if status == "ready" else 503)
+        if failing := core.discovery.problems():
+            body["discovery"] = [asdict(one) for one in failing]
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
@@ -144,6 +149,9 @@ def refresh_gauges(core: Core) -> None:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
     metrics.policy_version.set(core.active.version)
+    for name, (endpoints, failing) in counts(core.discovery.states()).items():
+        metrics.discovered.labels(name).set(endpoints)
+        metrics.discovery_failing.labels(name).set(failing)
     state = core.store.status()
     metrics.state_connected.labels(state.home).set(state.connected)
 
@@ -167,6 +175,7 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
         "waiting": live.waiting if live else 0,
         "limit": pool.limits.in_flight,
         "endpoints": [
+        "discovery": [asdict(state) for state in core.discovery.states() if state.pool == name],
             {
                 "url": s.url,
                 "up": s.up,
@@ -183,3 +192,26 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
             for s in (endpoint.statistics() for endpoint in (live.endpoints if live else ()))
         ],
     }
+
+
+def shape_errors(frame: FastAPI) -> None:
+    """The frame's own errors in the shape that every other error here has."""
+
+    @frame.exception_handler(GatewayError)
+    async def _ours(_: Request, error: GatewayError) -> Response:
+        return Response(error.body(), status_code=error.status, media_type="application/json")
+
+    @frame.exception_handler(HTTPException)
+    async def _http(_: Request, error: HTTPException) -> Response:
+        kind = {404: NotFound, 405: MethodNotAllowed}.get(error.status_code, BadRequest)
+        return Response(
+            kind(str(error.detail)).body(),
+            status_code=error.status_code,
+            headers=error.headers,
+            media_type="application/json",
+        )
+
+    @frame.exception_handler(RequestValidationError)
+    async def _invalid(_: Request, error: RequestValidationError) -> Response:
+        fields = ", ".join(".".join(map(str, row["loc"])) for row in error.errors())
+        return Response(BadRequest(f"invalid: {fields}").body(), status_code=400, media_type="application/json")

@@ -95,7 +95,8 @@ class RoutedApi(Handler):
         home = self._homes.find(previous, exchange.key) if previous else None
         if home is None or home.pool not in policy.pools:
             return plan
-        others = frozenset(row.url for row in policy.pools[home.pool].endpoints) - {home.endpoint}
+        live = self.core.pools.find(home.pool)
+        others = frozenset(row.url for row in (live.endpoints if live else ())) - {home.endpoint}
         if exchange.decision is not None:
             exchange.decision = replace(exchange.decision, pool=home.pool, order=(home.pool,))
         return replace(plan, pools=(home.pool,), exclude=others)
