@@ -95,19 +95,20 @@ class Core:
         self,
         active: Active,
         pools: Pools,
+        discovery: Discovery,
         watch: LiveView,
         learned: Learned,
         limits: Limits,
         store: Store,
         metrics: Metrics,
         decisions: DecisionLog,
-        discovery: Discovery,
         observers: Sequence[Observer],
         clock: Callable[[], float],
         new_id: Callable[[], str],
     ) -> None:
         self.active = active
         self.pools = pools
+        self.discovery = discovery
         self.watch = watch
         self.learned = learned
         self.limits = limits
@@ -115,7 +116,6 @@ class Core:
         self.metrics = metrics
         self.decisions = decisions
         self.observers = observers
-        self.discovery = discovery
         self.clock = clock
         self.new_id = new_id
         self.usage_habits = UsageHabits()
