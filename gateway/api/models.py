@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import httpx
+import orjson
 
 from gateway.api.core import Core, find_model
 from gateway.errors import UnknownModel

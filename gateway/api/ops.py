@@ -8,17 +8,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
-
 from starlette.exceptions import HTTPException
+
 from gateway.api.core import Core
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
-from gateway.exposition import page
 from gateway.discovery.keeper import counts
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
+from gateway.exposition import page
 from gateway.policy.describe import describe
 from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
@@ -63,9 +64,9 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         body: dict[str, Any] = {"status": status, "models_without_pool": missing, "state": state.object()}
         if found := core.watch.view.disagreements():
             body["drafting_disagreements"] = [asdict(one) for one in found]
-        return JSONResponse(body, status_code=200 if status == "ready" else 503)
         if failing := core.discovery.problems():
             body["discovery"] = [asdict(one) for one in failing]
+        return JSONResponse(body, status_code=200 if status == "ready" else 503)
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=PlainTextResponse)
     async def metrics(request: Request) -> Response:
@@ -148,10 +149,10 @@ def refresh_gauges(core: Core) -> None:
         for endpoint in pool.endpoints:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
-    metrics.policy_version.set(core.active.version)
     for name, (endpoints, failing) in counts(core.discovery.states()).items():
         metrics.discovered.labels(name).set(endpoints)
         metrics.discovery_failing.labels(name).set(failing)
+    metrics.policy_version.set(core.active.version)
     state = core.store.status()
     metrics.state_connected.labels(state.home).set(state.connected)
 
@@ -174,8 +175,8 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
         "in_flight": live.in_flight if live else 0,
         "waiting": live.waiting if live else 0,
         "limit": pool.limits.in_flight,
-        "endpoints": [
         "discovery": [asdict(state) for state in core.discovery.states() if state.pool == name],
+        "endpoints": [
             {
                 "url": s.url,
                 "up": s.up,
