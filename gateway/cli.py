@@ -32,6 +32,7 @@ from gateway.policy.check import check
 from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import cold_state
+from gateway.server import ClientConnection
 from gateway.sim import command as sim_command
 from gateway.simulate import command as simulate_command
 
@@ -161,7 +162,7 @@ def _run_server(app: Any, chosen: settings.Settings) -> None:
         host=chosen.host,
         port=chosen.port,
         loop="uvloop",
-        http="httptools",
+        http=ClientConnection,
         lifespan="on",
         log_config=None,
         access_log=False,

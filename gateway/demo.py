@@ -30,6 +30,7 @@ from rich.table import Table
 from gateway.app import build
 from gateway.logs import configure
 from gateway.policy.load import parse_policy
+from gateway.server import ClientConnection
 from gateway.settings import Settings, port
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
@@ -170,7 +171,13 @@ class _Quiet(uvicorn.Server):
 async def _served(app: Any, listener: socket.socket) -> AsyncIterator[str]:
     """Serves an ASGI application on a bound socket; yields its base URL once it listens."""
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=2, lifespan="auto"
+        app,
+        http=ClientConnection,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=2,
+        lifespan="auto",
     )
     server = _Quiet(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))

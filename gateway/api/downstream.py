@@ -1,15 +1,17 @@
 """The client's side of one request, over ASGI: read the body once, notice when the client leaves, send.
 
-Noticing works as `asyncio.timeout` does: one task waits for `http.disconnect` and cancels the request's own task,
-wherever that is (queue, connect, first token, mid-stream). There is no polling, and nobody else calls `receive`.
+Noticing works as `asyncio.timeout` does: the request's own task is cancelled, wherever that is (queue, connect, first
+token, mid-stream). Our own server calls back when the connection is lost (`gateway.server`); under any other one task
+waits for `http.disconnect`. There is no polling, and nobody else calls `receive`.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
+from gateway.api.limit import TimeLimit
 from gateway.errors import BodyTooLarge, GatewayError, MethodNotAllowed, RequestTimeout
 
 Scope = MutableMapping[str, Any]
@@ -22,6 +24,17 @@ BODY_SECONDS = 60.0
 """How long a client may take between two pieces of its request body."""
 
 
+CONNECTION = "gateway.connection"
+"""Where in a scope our own server puts the `Connection`."""
+
+
+class Connection(Protocol):
+    """What a server can tell of the connection that a request came over."""
+
+    def watch(self, on_lost: Callable[[], None] | None) -> None:
+        """Calls `on_lost` once when the connection is lost, at once if it already is; None ends that."""
+
+
 class ClientLeft(Exception):
     """The client closed its connection before the answer was whole."""
 
@@ -29,11 +42,12 @@ class ClientLeft(Exception):
 class Downstream:
     """One request's client."""
 
-    __slots__ = ("_receive", "_send", "_task", "_watch", "left", "started")
+    __slots__ = ("_connection", "_receive", "_send", "_task", "_watch", "left", "started")
 
-    def __init__(self, receive: Receive, send: Send) -> None:
+    def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
         self._receive = receive
         self._send = send
+        self._connection = connection
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[Message] | None = None
         self.left = False
@@ -79,7 +93,7 @@ class Downstream:
 
     async def _next_piece(self) -> Message:
         try:
-            async with asyncio.timeout(BODY_SECONDS):
+            with TimeLimit(BODY_SECONDS):
                 message = await self._receive()
         except TimeoutError:
             raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None
@@ -92,18 +106,25 @@ class Downstream:
         """From now on, a client that leaves cancels the task, by default the current one. Call once, after the body
         is read."""
         self._task = task or asyncio.current_task()
+        if self._connection is not None:
+            self._connection.watch(self._leave)
+            return
         self._watch = asyncio.get_running_loop().create_task(self._receive())  # type: ignore[arg-type]
         self._watch.add_done_callback(self._on_message)
 
     def _on_message(self, watch: asyncio.Task[Message]) -> None:
-        if watch.cancelled() or watch.exception() or watch is not self._watch:
-            return
+        if not watch.cancelled() and not watch.exception() and watch is self._watch:
+            self._leave()
+
+    def _leave(self) -> None:
         self.left = True
         if self._task:
             self._task.cancel()
 
     def unwatch(self) -> None:
         """Ends the watch; a later disconnect no longer cancels anything. Idempotent."""
+        if self._connection is not None:
+            self._connection.watch(None)
         watch, self._watch = self._watch, None
         if watch:
             watch.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from types import TracebackType
 from gateway.api.core import Core
 from gateway.api.exchange import Exchange
 from gateway.api.handler import Incoming, own_headers
+from gateway.api.limit import TimeLimit
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
@@ -180,22 +180,19 @@ def served_name(policy: Policy, model: Model, pool: str) -> str:
 class TimeLeft:
     """Limits a block to what is left until the request's deadline. Raises UpstreamTimeout (phase `total`)."""
 
-    __slots__ = ("_timeout",)
+    __slots__ = ("_limit",)
 
     def __init__(self, deadline: float | None, clock: Callable[[], float]) -> None:
-        self._timeout = None if deadline is None else asyncio.timeout(deadline - clock())
+        self._limit = TimeLimit(None if deadline is None else deadline - clock())
 
     async def __aenter__(self) -> None:
-        if self._timeout is not None:
-            await self._timeout.__aenter__()
+        self._limit.__enter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timeout is None:
-            return
         try:
-            await self._timeout.__aexit__(kind, error, trace)
+            self._limit.__exit__(kind, error, trace)
         except TimeoutError:
             raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from gateway.access.headers import rate_limit_headers
 from gateway.api.core import Active, Core
 from gateway.api.dialect import OPENAI, Dialect
-from gateway.api.downstream import ClientLeft, Downstream, Receive, Scope, Send, send_error
+from gateway.api.downstream import CONNECTION, ClientLeft, Downstream, Receive, Scope, Send, send_error
 from gateway.api.exchange import Exchange
 from gateway.api.head import Head, read_head
 from gateway.errors import (
@@ -63,7 +63,7 @@ class Handler:
         core, active = self.core, self.core.active
         head = read_head(scope["headers"], active.policy.header_names)
         exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
-        down = Downstream(receive, send)
+        down = Downstream(receive, send, scope.get(CONNECTION))
         dialect = self.dialect(scope["path"])
         core.running += 1
         try:

@@ -1,0 +1,39 @@
+"""uvicorn's HTTP protocol, which also tells a running request that its client's connection is lost.
+
+ASGI tells it through `receive` alone, so that noticing takes a task of its own for each request; a callback costs next
+to nothing. The application works without it, on any ASGI server, in ASGI's way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from gateway.api.downstream import CONNECTION, Scope
+
+
+class ClientConnection(HttpToolsProtocol):
+    """One client's connection; see `downstream.Connection`. Requests find it in their scope."""
+
+    _on_lost: Callable[[], None] | None = None
+    _lost = False
+
+    def watch(self, on_lost: Callable[[], None] | None) -> None:
+        self._on_lost = on_lost
+        if on_lost is not None:
+            # A large body has paused the reading, without which no end is seen.
+            self.flow.resume_reading()
+            if self._lost:
+                on_lost()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        cast(Scope, self.scope)[CONNECTION] = self
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._lost = True
+        if self._on_lost is not None:
+            self._on_lost()
