@@ -59,6 +59,17 @@ async def test_the_bytes_sent_are_the_clients_own(raw: bytes) -> None:
         assert stub.requests[0].body == raw
 
 
+async def test_a_prompt_beyond_the_context_goes_on_without_a_limit_of_ours() -> None:
+    """PARAM-01, PARAM-02, PARAM-09, ERROR-04: nothing is added or clamped, and the back end's refusal is the answer."""
+    refusal = {"error": {"message": "too long", "type": "BadRequestError", "param": "input_tokens", "code": 400}}
+    body = chat("word " * 5000)
+    async with Stub(reply(refusal, 400)) as stub, gateway(one_pool(stub.url)) as running:
+        got = await ask(running.url, body)
+
+        assert (got.status, got.json()) == (400, refusal)
+        assert [request.json() for request in stub.requests] == [body]
+
+
 @pytest.mark.parametrize("raw", [b"[]", b'"x"', b"null", b"5", b'{"model":', b"", b"\xff\xfe", b"[" * 100_000])
 async def test_a_body_that_is_no_object_is_refused(raw: bytes) -> None:
     """BODY-05, BODY-06: 400 with an error object, and nothing is sent."""
