@@ -22,6 +22,8 @@ from rich.progress import track
 from rich.table import Table
 
 from gateway.app import make_connector
+from gateway.discovery.follow import follower
+from gateway.discovery.keeper import Discovery
 from gateway.policy.load import load_policy
 from gateway.policy.schema import Policy
 from gateway.routing.router import Router
@@ -60,17 +62,21 @@ async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[st
     """Scrapes every endpoint for `seconds`; what was seen, JSON-ready."""
     clock, rng = time.monotonic, Random()
     pools = Pools(make_connector, rng, clock)
-    pools.apply(policy)
+    discovery = Discovery(follower(os.environ, rng))
+    pools.apply(discovery.fill(policy))
+    discovery.on_change = lambda: pools.apply(discovery.fill(policy))
     state = RoutingState(clock, rng, pools)
     router = Router(policy, state)
     watch = Watch(pools, policy.models.values, lambda: policy.mtp, state.curves, clock)
-    scraping = asyncio.create_task(watch.run(connect, rng))
+    finding = asyncio.create_task(discovery.run())
+    scraping = asyncio.create_task(watch.run(lambda url: connect(url, host=discovery.host_of(url)), rng))
     try:
         for _ in track(range(round(seconds)), "reading counters", disable=quiet, transient=True):
             await asyncio.sleep(seconds / round(seconds))
     finally:
+        finding.cancel()
         scraping.cancel()
-        await asyncio.gather(scraping, return_exceptions=True)
+        await asyncio.gather(finding, scraping, return_exceptions=True)
         await pools.aclose()
     endpoints = watch.view.statistics()
     return {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.discovery.keeper import counts
 from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
-from gateway.exposition import page
+from gateway.exposition import DIRECTORY, page
 from gateway.policy.describe import describe
 from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
@@ -142,6 +143,10 @@ def refresh_gauges(core: Core) -> None:
     for gone in metrics.shown_endpoints - live:
         metrics.in_flight.labels(*gone).set(0)
         metrics.endpoint_up.labels(*gone).set(math.nan)
+        if DIRECTORY not in os.environ:
+            # Found endpoints come under ever new addresses. Gauges that processes share by files can't be taken away.
+            metrics.in_flight.remove(*gone)
+            metrics.endpoint_up.remove(*gone)
     metrics.shown_endpoints = live
     for pool in core.pools:
         metrics.waiting.labels(pool.name).set(pool.waiting)

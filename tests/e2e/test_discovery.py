@@ -70,6 +70,8 @@ async def test_a_pool_grows_and_shrinks_with_its_name() -> None:
             assert second.requests[0].get(b"host") == f"vllm.models:{first.port}".encode()
             assert running.core.pools["p"].endpoints[0] in both
             assert running.core.active.version == 1
+            await running.until(lambda: running.core.metrics.shown_endpoints == {("p", second.url)})
+            assert first.url not in (await get(running.url, "/metrics")).body.decode()
             assert running.counted("gateway_policy_reload_total") == 0
             await first.until(lambda: first.open == 0)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 
 import pytest
 
+from gateway.policy.describe import describe, warnings
 from gateway.policy.load import PolicyInvalid, parse_policy
-from gateway.policy.schema import DEFAULT_MTP_REFUSES, Facts, Policy, Target
+from gateway.policy.schema import DEFAULT_MTP_REFUSES, DnsName, Facts, Pods, Policy, Target
 from gateway.types import Need, PoolKind, Task
 
 SMALLEST = """
@@ -26,6 +28,35 @@ def policy_of(text: str, **env: str) -> Policy:
 
 def with_model(fields: str, rest: str = "") -> Policy:
     return policy_of(SMALLEST.replace("{pools: [plain, mtp]}", f"{{pools: [plain, mtp], {fields}}}") + rest)
+
+
+class TestSources:
+    """Entries of `endpoints` that stand for what is found."""
+
+    def test_names_and_pods_are_no_endpoints_yet(self) -> None:
+        """They become sources with their treatment; the listed ones stay endpoints."""
+        pool = policy_of(
+            SMALLEST.replace(
+                '["http://127.0.0.1:9001"]',
+                '["http://a:1", {dns: "http://vllm:8000/", refresh: 3s, family: ipv6, weight: 2, slice: s}, '
+                "{kubernetes: {selector: 'app=vllm,mtp in (a,b)', namespace: models, port: 8000}}]",
+            )
+        ).pools["plain"]
+        name, pods = pool.sources
+
+        assert [row.url for row in pool.endpoints] == ["http://a:1"]
+        assert (name.where, name.weight, name.slice) == (DnsName("http://vllm:8000", 3.0, "ipv6"), 2, "s")
+        assert pods.where == Pods(selector="app=vllm,mtp in (a,b)", namespace="models", port=8000)
+        assert pods.weight == 1
+
+    def test_a_pool_of_sources_alone_is_no_mistake(self) -> None:
+        """Nothing is warned of that only discovery can tell."""
+        text = SMALLEST.replace('["http://127.0.0.1:9001"]', '[{dns: "http://vllm:8000", api_key: "${K}"}]')
+        policy = policy_of(text, K="engine-key")
+
+        assert not [line for line in warnings(policy) if "weight" in line]
+        assert '"api_key": "set"' in json.dumps(describe(policy))
+        assert "engine-key" not in json.dumps(describe(policy))
 
 
 class TestDefaults:

@@ -115,11 +115,15 @@ async def test_sending_after_the_close(stub: Stub) -> None:
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that signs itself, and its key."""
+    return certificate_for("IP:127.0.0.1", tmp_path)
+
+
+def certificate_for(subject: str, tmp_path: Path) -> tuple[Path, Path]:
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate with")
     chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
     options = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=stub"
-    command = ["openssl", *options.split(), "-addext", "subjectAltName=IP:127.0.0.1"]
+    command = ["openssl", *options.split(), "-addext", f"subjectAltName={subject}"]
     subprocess.run([*command, "-keyout", key, "-out", chain], check=True, capture_output=True)
     return chain, key
 
@@ -148,6 +152,36 @@ async def test_tls(certificate: tuple[Path, Path], http2: bool) -> None:
         with pytest.raises(ConnectFailed):
             await send(strict)
         await strict.aclose()
+
+
+async def test_the_name_behind_an_address_is_asked_for(tmp_path: Path) -> None:
+    """An address that was found by name is verified as that name, which `Host` says too; as itself it is refused."""
+    chain, key = certificate_for("DNS:vllm.models", tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    asked: list[str] = []
+    heads: list[bytes] = []
+    context.sni_callback = lambda _socket, name, _context: asked.append(name)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi")
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context) as server:
+        port = server.sockets[0].getsockname()[1]
+        named = connect(f"https://127.0.0.1:{port}", host="vllm.models", verify=str(chain))
+        assert (await fetch(named)).body == b"hi"
+        await named.aclose()
+        nameless = connect(f"https://127.0.0.1:{port}", verify=str(chain))
+        with pytest.raises(ConnectFailed):
+            await send(nameless)
+        await nameless.aclose()
+
+    assert asked[0] == "vllm.models"
+    assert heads[0].lower().count(b"\r\nhost:") == 1
+    assert f"host: vllm.models:{port}\r\n".encode() in heads[0].lower()
 
 
 @pytest.mark.parametrize(
