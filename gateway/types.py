@@ -184,9 +184,8 @@ class CostTerms(NamedTuple):
     """What `first` would be longer without the prefix that is cached there."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolCost:
-    """One pool's answer to "what if I took it": expected seconds, or the reason that it is out."""
+class PoolCost(NamedTuple):
+    """One pool's answer to "what if I took it": expected seconds, or the reason that it is out. A tuple, as above."""
 
     pool: str
     kind: PoolKind
@@ -214,9 +213,9 @@ class Decision:
     """The conversation's key; 0 where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolLoad:
-    """A pool as routing sees it at one instant. The facts behind it may be our own counts or the engines'."""
+class PoolLoad(NamedTuple):
+    """A pool as routing sees it at one instant. The facts behind it may be our own counts or the engines'. A tuple,
+    because every decision asks every pool."""
 
     up: int
     """Endpoints that can take traffic now."""

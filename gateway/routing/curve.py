@@ -29,15 +29,12 @@ import math
 
 from gateway.profiles import Profile
 from gateway.routing.learned import Effects
+from gateway.routing.mix import MOST_STALLED, Mix
 from gateway.types import CostTerms, PoolLoad, Task
 
 MOST_RUNNING = 512
 """Largest batch that the tables hold; above it the step time goes on as a straight line."""
-RATE_SECONDS = 10.0
-RATE_JOINS = 100.0
-"""What rates are averaged over: so many seconds, or as long as so many prompts take to come."""
 MOST_ELASTIC = 0.9
-MOST_STALLED = 0.8
 _BUCKETS = 10
 
 _exp = math.exp
@@ -59,75 +56,6 @@ def _rest(profile: Profile, task: Task, k: int) -> float:
     mean = 1.0 + sum(rates)
     variance = sum((2 * at + 1) * rate for at, rate in enumerate(rates)) - (mean - 1.0) ** 2
     return (variance + mean * mean - mean) / (2.0 * mean * mean)
-
-
-class Mix:
-    """What runs in a pool on average, from its outcomes. All models there share it. Rates are per endpoint."""
-
-    __slots__ = (
-        "_age",
-        "_joins",
-        "_prompts",
-        "context",
-        "decoding",
-        "joins",
-        "others",
-        "prompts",
-        "residence",
-        "version",
-    )
-
-    def __init__(self) -> None:
-        self.context = 512.0
-        """Tokens of context per running sequence."""
-        self.decoding = 1.0
-        """Share of a request's time that it decodes."""
-        self.residence = 0.0
-        """Mean seconds from sending to the last token; 0 until known."""
-        self.others = 0.0
-        """How many others a request finds."""
-        self.joins = 0.0
-        """Prompts per second."""
-        self.prompts = 0.0
-        """Share of the time that their tokens take."""
-        self.version = 0
-        """Counts the looks at the rates."""
-        self._joins = self._prompts = self._age = 0.0
-
-    def add(
-        self, *, others: float, prompt: float, endpoints: int, context: float, first: float, seconds: float
-    ) -> None:
-        """One request that ended: how many it met, seconds of its prompt's tokens, of its first token, and in all."""
-        self.others += (0.03 if self.residence else 1.0) * (others - self.others)
-        self._joins += 1.0 / endpoints
-        self._prompts += prompt / endpoints
-        share = min(1.0, 0.02 * (1.0 + seconds))
-        self.context += share * (context - self.context)
-        before = self.residence
-        self.residence += (0.05 if before else 1.0) * (seconds - before)
-        waiting = (1.0 - self.decoding) * before
-        waiting += (0.05 if before else 1.0) * (first - waiting)
-        self.decoding = min(max(1.0 - waiting / self.residence, 0.05), 1.0) if self.residence > 0.0 else 1.0
-
-    def during(self, others: float, seconds: float) -> float:
-        """Mean number of others in the `seconds` from now on: from `others` it returns to the usual number as fast as
-        requests leave."""
-        if not self.residence:
-            return others
-        part = seconds / self.residence
-        return self.others + (others - self.others) * ((1.0 - _exp(-part)) / part if part > 1e-3 else 1.0)
-
-    def tick(self, passed: float) -> None:
-        """Lets `passed` seconds go by. Rates are means over the last `RATE_SECONDS`, or less where much goes on."""
-        if passed <= 0.0:
-            return
-        self._age += passed
-        window = max(1.0, min(RATE_SECONDS, RATE_JOINS / self.joins)) if self.joins else RATE_SECONDS
-        share = max(1.0 - _exp(-passed / window), min(passed / self._age, 1.0) if self._age < window else 0.0)
-        self.joins += share * (self._joins / passed - self.joins)
-        self.prompts += share * (min(self._prompts / passed, MOST_STALLED) - self.prompts)
-        self._joins = self._prompts = 0.0
-        self.version += 1
 
 
 class Curve:
@@ -193,6 +121,15 @@ class Curve:
         terms = self.terms(tokens, task, input_tokens, PoolLoad(up=1000, in_flight=round(1000 * running)))
         return terms.first + terms.decode
 
+    def afterwards(self, terms: CostTerms, planned: float, tokens: float, task: Task) -> float:
+        """Own time of a request whose answer had `tokens` where `planned` were expected, by the terms of then."""
+        if tokens <= 1.0:
+            return terms.wait + terms.first
+        if planned <= 1.0:
+            return terms.wait + terms.first + self.decode_seconds(tokens, task, terms.running)
+        share = self.steps(tokens - 1.0, task) / self.steps(planned - 1.0, task)
+        return terms.wait + terms.first + share * terms.decode
+
     def first_seconds(self, fresh: float, others: float) -> float:
         """To the first token beside `others`, for a prompt of `fresh` tokens that are not cached."""
         step, _, alone, _ = self._pace(others)
@@ -256,24 +193,34 @@ class Curve:
 
     def _pace(self, others: float) -> tuple[float, float, float, float]:
         """Beside `others`: the mean step T with its stalls, what one more sequence adds to a bare step, the chance
-        1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again; large batches are
-        told apart by halves and wholes only."""
-        mix = self.mix
-        if others > 4.0:
-            others = round(others) if others > 16.0 else round(2.0 * others) / 2.0
-        if self._paced != mix.version or len(self._paces) > MOST_RUNNING:
-            self._paces.clear()
-            self._paced = mix.version
-        elif (known := self._paces.get(others)) is not None:
+        1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again, for some loads; what
+        lies between two of these is a straight line."""
+        paces = self._paces
+        if self._paced != self.mix.version:
+            paces.clear()
+            self._paced = self.mix.version
+        elif (known := paces.get(others)) is not None:
             return known
-        found = self._paces[others] = self._find_pace(others)
-        return found
+        width = 0.5 if others < 4.0 else 1.0 if others < 32.0 else 4.0
+        part = others / width
+        low = int(part) * width
+        part -= int(part)
+        one = paces.get(low) or self._find_pace(low)
+        if not part:
+            return one
+        two = paces.get(low + width) or self._find_pace(low + width)
+        keep = 1.0 - part
+        return (
+            keep * one[0] + part * two[0], keep * one[1] + part * two[1],
+            keep * one[2] + part * two[2], keep * one[3] + part * two[3],
+        )  # fmt: skip
 
     def _find_pace(self, others: float) -> tuple[float, float, float, float]:
         mix = self.mix
         step, slope = self._step(others * mix.decoding + 1.0)
         if not others:
-            return step, slope, 1.0, 1.0
+            found = self._paces[others] = step, slope, 1.0, 1.0
+            return found
         near = min(others, 1.0)
         spent, joins, fixed = 1.0 - mix.prompts * near, mix.joins * near, self._fixed
         # Newton's method from above; the function is concave, so it comes down to the root and does not pass it.
@@ -282,7 +229,8 @@ class Curve:
             alone = _exp(-joins * mean)
             left = max(spent - joins * fixed * alone, 1.0 - MOST_STALLED)
             mean = max(mean - (spent * mean - step - fixed * (1.0 - alone)) / left, step)
-        return mean, slope, alone, left
+        found = self._paces[others] = mean, slope, alone, left
+        return found
 
     def _step(self, batch: float) -> tuple[float, float]:
         """A bare step and what one more sequence adds to it."""

@@ -14,8 +14,9 @@ import json
 from collections.abc import Callable, Hashable, Iterator, Mapping
 
 from gateway.profiles import Profile
-from gateway.routing.curve import Curve, Mix, bucket_of
+from gateway.routing.curve import Curve, bucket_of
 from gateway.routing.learned import HALF_LIFE, pull_together
+from gateway.routing.mix import Mix
 from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
 
 MOST_CURVES = 1024

@@ -2,7 +2,8 @@
 
     regret = expected(taken, real length) - least expected(other allowed pool, real length)
 
-at the load of the decision. Above 0 another pool would have been faster, below 0 this one was the right choice. Both
+at the load of the decision, and by its own times: what it took for the first token stays, what it took for decoding is
+stretched to the real length. Above 0 another pool would have been faster, below 0 this one was the right choice. Both
 sides come from curves, so that luck and noise of the single request do not count. Totals per model and reason.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.routing.curves import Curves
-from gateway.types import Outcome, PoolLoad, Result, Task
+from gateway.types import Outcome, Result, Task
 
 MOST_ROWS = 4096
 
@@ -43,10 +44,11 @@ class Regret:
 
     def observe(self, outcome: Outcome) -> float | None:
         """Adds one outcome and returns its regret in seconds; None where there is nothing to compare."""
-        decision, features, usage = outcome.decision, outcome.features, outcome.usage
-        if outcome.result is not Result.OK or decision is None or features is None or usage is None:
+        decision, usage = outcome.decision, outcome.usage
+        if outcome.result is not Result.OK or decision is None or usage is None:
             return None
-        task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
+        estimate, tokens = outcome.estimate, usage.completion_tokens
+        task, planned = (estimate.task, estimate.output_tokens) if estimate else (Task.UNKNOWN, 1.0)
         taken, best = None, None
         for cost in decision.costs:
             curve = self._curves.get(cost.pool, decision.model)
@@ -54,10 +56,7 @@ class Regret:
                 continue
             if cost.pool != decision.pool and cost.out is not None:
                 continue
-            terms = cost.terms
-            load = PoolLoad(up=1000, in_flight=round(1000 * terms.running))
-            again = curve.terms(usage.completion_tokens, task, features.input_tokens, load)
-            seconds = terms.wait + max(again.first - terms.saved, 0.0) + again.decode
+            seconds = curve.afterwards(cost.terms, planned, tokens, task)
             if cost.pool == decision.pool:
                 taken = seconds
             elif best is None or seconds < best:

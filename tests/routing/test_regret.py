@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.types import Hints, PoolLoad, Reason, Result, Task
-from tests.routing.worlds import Bench, estimate, policy, request
+from tests.routing.worlds import Bench, estimate, outcome, policy, request
 
 
 def test_a_wrong_guess_shows_as_regret_and_a_right_one_as_gain() -> None:
@@ -25,6 +25,27 @@ def test_a_wrong_guess_shows_as_regret_and_a_right_one_as_gain() -> None:
     long = bench.route(request(), estimate(1000))
     bench.finish(request(), estimate(1000), long)
     assert regret.rows["gemma-4-e4b", long.reason.value].gain > 2.0
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 40, 300, 1200])
+def test_it_is_what_the_curves_would_have_said_had_the_length_been_known(tokens: int) -> None:
+    """What the decision computed, stretched to the real length, is what a second look would find."""
+    bench = Bench(policy())
+    bench.loads.by_pool = {"plain": PoolLoad(up=1, in_flight=3), "mtp": PoolLoad(up=1, in_flight=6)}
+    decision = bench.route(request(), estimate(300))
+    expected = {
+        pool: bench.state.curves.seconds(
+            pool, "gemma-4-e4b", tokens=tokens, task=Task.CHAT, input_tokens=150, running=others
+        )
+        for pool, others in (("plain", 3.0), ("mtp", 6.0))
+    }
+    (other,) = expected.keys() - {decision.pool}
+    assert (taken := expected[decision.pool]) is not None
+    assert (best := expected[other]) is not None
+
+    found = bench.state.regret.observe(outcome(request(), estimate(300), decision, tokens=tokens))
+
+    assert found == pytest.approx(taken - best, abs=0.002)
 
 
 def test_totals_are_kept_by_reason() -> None:

@@ -1,0 +1,80 @@
+"""What runs in a pool on average, as outcomes tell it: rates and means that fade."""
+
+from __future__ import annotations
+
+import math
+
+RATE_SECONDS = 10.0
+RATE_JOINS = 100.0
+"""What rates are averaged over: so many seconds, or as long as so many prompts take to come."""
+MOST_STALLED = 0.8
+"""Largest share of the time that prompts may take."""
+
+
+class Mix:
+    """What runs in a pool on average, from its outcomes. All models there share it. Rates are per endpoint."""
+
+    __slots__ = (
+        "_age",
+        "_joins",
+        "_prompts",
+        "context",
+        "decoding",
+        "joins",
+        "others",
+        "prompts",
+        "residence",
+        "version",
+    )
+
+    def __init__(self) -> None:
+        self.context = 512.0
+        """Tokens of context per running sequence."""
+        self.decoding = 1.0
+        """Share of a request's time that it decodes."""
+        self.residence = 0.0
+        """Mean seconds from sending to the last token; 0 until known."""
+        self.others = 0.0
+        """How many others a request finds."""
+        self.joins = 0.0
+        """Prompts per second."""
+        self.prompts = 0.0
+        """Share of the time that their tokens take."""
+        self.version = 0
+        """Counts the looks at the rates."""
+        self._joins = self._prompts = self._age = 0.0
+
+    def add(
+        self, *, others: float, prompt: float, endpoints: int, context: float, first: float, seconds: float
+    ) -> None:
+        """One request that ended: how many it met, seconds of its prompt's tokens, of its first token, and in all."""
+        self.others += (0.03 if self.residence else 1.0) * (others - self.others)
+        self._joins += 1.0 / endpoints
+        self._prompts += prompt / endpoints
+        share = min(1.0, 0.02 * (1.0 + seconds))
+        self.context += share * (context - self.context)
+        before = self.residence
+        self.residence += (0.05 if before else 1.0) * (seconds - before)
+        waiting = (1.0 - self.decoding) * before
+        waiting += (0.05 if before else 1.0) * (first - waiting)
+        self.decoding = min(max(1.0 - waiting / self.residence, 0.05), 1.0) if self.residence > 0.0 else 1.0
+
+    def during(self, others: float, seconds: float) -> float:
+        """Mean number of others in the `seconds` from now on: from `others` it returns to the usual number as fast as
+        requests leave."""
+        if not self.residence:
+            return others
+        part = seconds / self.residence
+        return self.others + (others - self.others) * ((1.0 - math.exp(-part)) / part if part > 1e-3 else 1.0)
+
+    def tick(self, passed: float) -> None:
+        """Lets `passed` seconds go by. Rates are means over the last `RATE_SECONDS`, or less where much goes on."""
+        if passed <= 0.0:
+            return
+        self._age += passed
+        window = max(1.0, min(RATE_SECONDS, RATE_JOINS / self.joins)) if self.joins else RATE_SECONDS
+        share = max(1.0 - math.exp(-passed / window), min(passed / self._age, 1.0) if self._age < window else 0.0)
+        self.joins += share * (self._joins / passed - self.joins)
+        self.prompts += share * (min(self._prompts / passed, MOST_STALLED) - self.prompts)
+        self._joins = self._prompts = 0.0
+        self.version += 1
