@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from gateway.cli import parser
 from gateway.deployments.command import recipe_for
 from gateway.policy.load import load_policy
+from gateway.policy.schema import DnsName
 from gateway.types import PoolKind
 from tests.deploy.chart import RENDERED, digest
-from tests.deploy.manifests import FILES, each, gateway, of_kind, pod, workloads
+from tests.deploy.manifests import FILES, chosen, each, gateway, of_kind, pod, workloads
 
 ENVIRONMENT = {"ALPHA_KEY": "alpha-key-of-a-test", "OPERATOR_KEY": "operator-key-of-a-test"}
 
@@ -33,7 +33,7 @@ def test_manifests_are_rendered_from_this_chart(name: str) -> None:
 
 
 def test_each_pool_of_the_policy_is_an_engine_set(policy: tuple[str, Any]) -> None:
-    """Pools and StatefulSets are the same, of one kind and depth, and the endpoints are the pods' stable names."""
+    """Pools and StatefulSets are the same, of one kind and depth, and the endpoints are found: scaling edits nothing."""
     name, loaded = policy
     engines = of_kind(name, "StatefulSet")
 
@@ -42,8 +42,15 @@ def test_each_pool_of_the_policy_is_an_engine_set(policy: tuple[str, Any]) -> No
         full = f"mtp-gateway-{pool.name}"
         (container,) = pod(engines[full])["containers"]
         arguments = " ".join(container["args"])
-        hosts = [urlsplit(endpoint.url).netloc for endpoint in pool.endpoints]
-        assert hosts == [f"{full}-{n}.{full}.default.svc:8000" for n in range(4 if name == "full" else 2)]
+        (source,) = pool.sources
+        assert pool.endpoints == ()
+        if isinstance(source.where, DnsName):
+            assert source.where == DnsName(f"http://{full}.default.svc:8000", 5.0)
+            assert of_kind(name, "Service")[full]["spec"]["clusterIP"] == "None"
+        else:
+            labels = dict(part.split("=") for part in source.where.selector.split(","))
+            assert (source.where.namespace, source.where.port) == ("default", 8000)
+            assert chosen(name, labels) == [full]
         assert engines[full]["spec"]["serviceName"] == full
         assert ("--speculative-config" in arguments) == (pool.kind is PoolKind.MTP)
         if pool.speculative:
@@ -110,10 +117,14 @@ def test_the_policy_is_mounted_as_a_directory(name: str) -> None:
 
 @each
 def test_pods_can_do_no_more_than_they_need(name: str) -> None:
-    """No pod has a token of the API, a capability or a way to gain one; all but the engines are read-only non-root."""
+    """No pod has a capability or a way to gain one; all but the engines are read-only non-root. Only a gateway that
+    finds engines by the API has a token of it, which lets it list and watch pods and no more."""
+    roles = [role["rules"] for role in of_kind(name, "Role").values()]
+    assert roles == ([[{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]] if name == "full" else [])
     for found, workload in workloads(name).items():
         spec = pod(workload)
-        assert spec["automountServiceAccountToken"] is False
+        asks = name == "full" and found == "mtp-gateway"
+        assert spec["automountServiceAccountToken"] is asks
         assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
         for container in spec["containers"]:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

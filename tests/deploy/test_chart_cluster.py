@@ -65,7 +65,7 @@ def test_the_gateways_number_follows_load(name: str) -> None:
 
 
 def test_the_pool_in_front_of_which_requests_wait_grows() -> None:
-    """KEDA scales each engine set by what waits for it, up to as many engines as the policy lists."""
+    """KEDA scales each engine set by what waits for it, up to as many engines as the pool's maxReplicas."""
     engines, scaled = of_kind("full", "StatefulSet"), of_kind("full", "ScaledObject")
 
     assert set(scaled) == set(engines)
@@ -142,19 +142,14 @@ def test_the_rules_of_the_chart_are_the_repositorys() -> None:
     assert link.resolve() == CHART.parents[1] / "prometheus/rules.yaml"
 
 
-@pytest.mark.parametrize("scaled", [False, True])
 @pytest.mark.skipif(not chart.has_helm(), reason="no Helm here")
-def test_the_rules_become_a_resource(scaled: bool) -> None:
-    """PrometheusRule has every rule as it is written, but for the alert on single engines where KEDA scales them."""
+def test_the_rules_become_a_resource() -> None:
+    """PrometheusRule has every rule as it is written."""
     written = yaml.safe_load((CHART / "files/rules.yaml").read_text("utf-8"))["groups"]
-    made = chart.documents({"monitoring": {"enabled": True}, "keda": {"enabled": scaled}})
+    made = chart.documents({"monitoring": {"enabled": True}})
     (rule,) = [found for found in made if found["kind"] == "PrometheusRule"]
-    left_out = {"GatewayEndpointDown"} if scaled else set()
 
-    assert "GatewayEndpointDown" in {one.get("alert") for group in written for one in group["rules"]}
-    assert rule["spec"]["groups"] == [
-        {**group, "rules": [one for one in group["rules"] if one.get("alert") not in left_out]} for group in written
-    ]
+    assert rule["spec"]["groups"] == written
 
 
 @each
@@ -188,6 +183,7 @@ def test_helm_renders_what_is_committed(name: str) -> None:
             ]
         },
         {"replicas": 0},
+        {"discovery": {"by": "guessing"}},
     ],
 )
 @pytest.mark.skipif(not chart.has_helm(), reason="no Helm here")

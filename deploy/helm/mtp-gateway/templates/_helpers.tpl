@@ -22,6 +22,13 @@ app.kubernetes.io/component: vllm
 mtp-gateway/pool: {{ (index . 1).name }}
 {{- end }}
 
+{{- /* The same as one label selector. */}}
+{{- define "mtp.pool.selector" -}}
+{{- $parts := list }}
+{{- range $key, $value := fromYaml (include "mtp.pool.chosen" .) }}{{ $parts = append $parts (printf "%s=%s" $key $value) }}{{ end }}
+{{- join "," $parts }}
+{{- end }}
+
 {{- define "mtp.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
