@@ -35,7 +35,7 @@ from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
 from gateway.heap import settle_heap
 from gateway.hindsight import Hindsight
-from gateway.logs import RequestLog, configure
+from gateway.logs import RequestLines, RequestLog, configure
 from gateway.metrics import Metrics
 from gateway.policy.describe import warnings
 from gateway.policy.load import PolicyInvalid, load_policy
@@ -72,19 +72,21 @@ def build(
     env: Mapping[str, str],
     clock: Callable[[], float] = time.monotonic,
     rng: Random | None = None,
+    lines: RequestLines | None = None,
     own_process: bool = False,
     follow: Follow | None = None,
 ) -> Gateway:
     """Makes the application. Nothing runs and nothing connects before its lifespan starts.
 
-    `own_process` says that stop signals are this application's to drain on; `follow` finds endpoints in another way
-    than by this machine's resolver and cluster. Raises InvalidSetting, and PolicyInvalid for a shadow policy.
+    `lines` takes the requests' log lines, see `logs.configure`. `own_process` says that stop signals are this
+    application's to drain on; `follow` finds endpoints in another way than by this machine's resolver and cluster.
+    Raises InvalidSetting, and PolicyInvalid for a shadow policy.
     """
     rng = rng or Random()
     # Once only: a name taken a second time is another worker's.
     replica = replica_name(settings.port, env)
     discovery = Discovery(follow or follower(env, rng))
-    core, watch, hindsight = compose(settings, policy, discovery, replica, env, clock, rng)
+    core, watch, hindsight = compose(settings, policy, discovery, replica, env, clock, rng, lines)
     watcher = policy_watcher(settings, policy, core, env) if settings.policy else None
 
     def connect_to(url: str) -> Connector:
@@ -106,6 +108,7 @@ def build(
             sharing.run(),
             watch.run(connect_to, rng),
             *hindsight.begin(),
+            *([lines.run()] if lines else []),
             *([watcher.run()] if watcher else []),
         ]
         if own_process:
@@ -137,6 +140,7 @@ def compose(
     env: Mapping[str, str],
     clock: Callable[[], float],
     rng: Random,
+    lines: RequestLines | None = None,
 ) -> tuple[Core, Watch, Hindsight]:
     """The parts of the request path, wired, with the policy live."""
     metrics = Metrics(CollectorRegistry())
@@ -158,7 +162,7 @@ def compose(
         snapshots=Snapshots(Path(settings.state_dir), replica) if settings.state_dir else None,
         clock=clock,
     )
-    request_log = RequestLog(lambda: core.active.policy.logging.requests, rng)
+    request_log = RequestLog(lambda: core.active.policy.logging.requests, rng, lines)
     hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics)
     core = Core(
         active=activate(policy, 1, learned.routing, desk_for(policy.second_opinion, None, clock)),
@@ -257,5 +261,5 @@ def warn_at_start(settings: Settings, policy: Policy) -> None:
 def from_environment() -> Gateway:
     """The factory that worker processes call; `gateway serve` puts its options into the environment."""
     settings = resolve({}, os.environ)
-    configure(settings.log_format, settings.log_level)
-    return build(settings, load_policy(settings.policy, os.environ), env=os.environ, own_process=True)
+    lines = configure(settings.log_format, settings.log_level)
+    return build(settings, load_policy(settings.policy, os.environ), env=os.environ, lines=lines, own_process=True)

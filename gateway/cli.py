@@ -139,14 +139,14 @@ def _serve(args: argparse.Namespace) -> int:
     chosen = settings.resolve(vars(args), os.environ)
     if not chosen.policy:
         raise settings.InvalidSetting("--policy FILE is missing; try policies/default.yaml, or `gateway demo`")
-    configure(chosen.log_format, chosen.log_level)
+    lines = configure(chosen.log_format, chosen.log_level)
     policy = load_policy(chosen.policy, os.environ)
     # Worker processes build their own application from the environment.
     os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
     # After a graceful stop uvicorn raises the signal once more; a drained gateway has exited with 0.
     signal.signal(signal.SIGTERM, lambda *_: None)
     if chosen.workers == 1:
-        _run_server(build(chosen, policy, env=os.environ, own_process=True), chosen)
+        _run_server(build(chosen, policy, env=os.environ, lines=lines, own_process=True), chosen)
         return 0
     with shared_by_workers(os.environ):
         _run_server("gateway.app:from_environment", chosen)

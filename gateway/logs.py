@@ -2,21 +2,32 @@
 
 The request line is written from the `Outcome`, which holds neither. Everything else logs through the standard
 library; `configure` is called once, by the process's entry point.
+
+Lines of requests that went well are made together, a few times a second, before any other line goes out.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
 from random import Random
+from typing import TextIO
+
+import orjson
 
 from gateway.types import Outcome, Result
 
 log = logging.getLogger("gateway.access")
+
+FLUSH_SECONDS = 0.25
+MOST_PENDING = 1000
+"""Requests whose lines wait to be written."""
 
 _FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 
@@ -36,7 +47,11 @@ class JsonFormatter(logging.Formatter):
             line.update(fields)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+        try:
+            return orjson.dumps(line, default=str).decode()
+        except TypeError:
+            # Half a surrogate pair, as in a file's name that is not UTF-8.
+            return json.dumps(line, default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -73,10 +88,63 @@ class _KnownNoise(logging.Filter):
         return "returned without completing response" not in str(record.msg)
 
 
-def configure(format: str, level: str) -> None:
-    """Sets up the process's logging: everything to stderr, in one format."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+class RequestLines:
+    """The lines of requests that went well, written together: one line costs a request a reference to its outcome."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter, wall: Callable[[], float] = time.time) -> None:
+        self._stream = stream
+        self._formatter = formatter
+        self._wall = wall
+        self._writing = threading.Lock()
+        self._pending: list[tuple[float, Outcome]] = []
+
+    def add(self, outcome: Outcome) -> None:
+        self._pending.append((self._wall(), outcome))
+        if len(self._pending) >= MOST_PENDING:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is pending."""
+        if not self._pending:
+            return
+        pending, self._pending = self._pending, []
+        record = logging.makeLogRecord({"name": log.name, "levelname": "INFO", "levelno": logging.INFO})
+        record.msg, lines = "request", []
+        for record.created, outcome in pending:
+            record.fields = request_fields(outcome)
+            lines.append(self._formatter.format(record) + "\n")
+        with self._writing:
+            self._stream.write("".join(lines))
+            self._stream.flush()
+
+    async def run(self) -> None:
+        """Flushes until cancelled, and then once more."""
+        try:
+            while True:
+                await asyncio.sleep(FLUSH_SECONDS)
+                self.flush()
+        finally:
+            self.flush()
+
+
+class _InOrder(logging.StreamHandler[TextIO]):
+    """Lets the requests' lines go first."""
+
+    def __init__(self, stream: TextIO, requests: RequestLines) -> None:
+        super().__init__(stream)
+        self._requests = requests
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._requests.flush()
+        super().emit(record)
+
+
+def configure(format: str, level: str) -> RequestLines:
+    """Sets up the process's logging: everything to stderr, in one format. Returns the way for the requests' lines."""
+    formatter = JsonFormatter() if format == "json" else TextFormatter()
+    requests = RequestLines(sys.stderr, formatter)
+    handler = _InOrder(sys.stderr, requests)
+    handler.setFormatter(formatter)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
@@ -86,14 +154,17 @@ def configure(format: str, level: str) -> None:
     # httpx logs each probe's URL at info; ours say what matters of a probe.
     logging.getLogger("httpx").setLevel("WARNING")
     logging.getLogger("uvicorn.error").addFilter(_KnownNoise())
+    return requests
 
 
 class RequestLog:
-    """Writes one line for a share of the requests; failures of a back end are always written."""
+    """Writes one line for a share of the requests; failures of a back end are always written, and at once."""
 
-    def __init__(self, share: Callable[[], float], rng: Random) -> None:
+    def __init__(self, share: Callable[[], float], rng: Random, lines: RequestLines | None) -> None:
+        """Without `lines` every line goes through the standard library, to whatever a host program has set up."""
         self._share = share
         self._rng = rng
+        self._lines = lines
 
     def observe(self, outcome: Outcome) -> None:
         failed = outcome.result in _FAILED
@@ -102,7 +173,11 @@ class RequestLog:
             if share <= 0.0 or (share < 1.0 and self._rng.random() >= share):
                 return
         level = logging.WARNING if failed else logging.INFO
-        if log.isEnabledFor(level):
+        if not log.isEnabledFor(level):
+            return
+        if self._lines and not failed:
+            self._lines.add(outcome)
+        else:
             log.log(level, "request", extra={"fields": request_fields(outcome)})
 
 

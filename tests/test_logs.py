@@ -1,0 +1,92 @@
+"""The log: one line a request, together with the others' but never after a later line of another kind."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from gateway.logs import JsonFormatter, RequestLines, RequestLog, TextFormatter, _InOrder
+from gateway.types import Outcome, Result
+
+OUTCOME = Outcome(request_id="r1", result=Result.OK, status=200, started=1.0, ended=1.25, endpoint="http://vllm-0:8000")
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    return io.StringIO()
+
+
+def made(stream: io.StringIO, formatter: logging.Formatter) -> RequestLines:
+    return RequestLines(stream, formatter, wall=lambda: 86_400.5)
+
+
+def test_lines_are_written_together(stream: io.StringIO) -> None:
+    """Nothing is written before the flush, and then every line is, in order, with the time of its request's end."""
+    lines = made(stream, JsonFormatter())
+    lines.add(OUTCOME)
+    lines.add(replace(OUTCOME, request_id="r2"))
+    assert stream.getvalue() == ""
+    lines.flush()
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert (first["id"], second["id"]) == ("r1", "r2")
+    assert first["time"] == "1970-01-02T00:00:00.500Z"
+    assert (first["level"], first["logger"], first["message"]) == ("info", "gateway.access", "request")
+    assert first["total_ms"] == 250.0
+    lines.flush()
+    assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_lines_for_people(stream: io.StringIO) -> None:
+    """The text format has the same fields, without those that say nothing."""
+    lines = made(stream, TextFormatter())
+    lines.add(OUTCOME)
+    lines.flush()
+    assert stream.getvalue().startswith("1970-01-02T00:00:00.500Z info    request id=r1 result=ok status=200")
+    assert "key=" not in stream.getvalue()
+
+
+def test_other_lines_come_after_those_of_earlier_requests(stream: io.StringIO) -> None:
+    """Who reads the log sees what happened in the order in which it happened."""
+    lines = made(stream, TextFormatter())
+    handler = _InOrder(stream, lines)
+    lines.add(OUTCOME)
+    handler.emit(logging.makeLogRecord({"msg": "policy reloaded", "levelname": "INFO"}))
+    first, second = stream.getvalue().splitlines()
+    assert "id=r1" in first
+    assert "policy reloaded" in second
+
+
+def test_many_requests_do_not_wait_for_the_time(stream: io.StringIO) -> None:
+    """Memory is bounded: a full list is written at once."""
+    lines = made(stream, JsonFormatter())
+    for _ in range(1000):
+        lines.add(OUTCOME)
+    assert len(stream.getvalue().splitlines()) == 1000
+
+
+def test_failures_are_written_at_once(stream: io.StringIO, caplog: pytest.LogCaptureFixture) -> None:
+    """A back end's failure does not wait, and needs no share."""
+    log = RequestLog(lambda: 0.0, Random(1), made(stream, JsonFormatter()))
+    with caplog.at_level("INFO", "gateway.access"):
+        log.observe(OUTCOME)
+        log.observe(replace(OUTCOME, result=Result.BACKEND_ERROR, status=502))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+def test_without_lines_the_standard_library_has_all(caplog: pytest.LogCaptureFixture) -> None:
+    """A host program that sets up logging itself gets the requests' lines as records."""
+    log = RequestLog(lambda: 1.0, Random(1), None)
+    with caplog.at_level("INFO", "gateway.access"):
+        log.observe(OUTCOME)
+    assert [record.__dict__["fields"]["id"] for record in caplog.records] == ["r1"]
+
+
+def test_a_line_that_is_no_unicode_is_still_a_line() -> None:
+    """Half a surrogate pair, as in a file's name that is not UTF-8, does not stop the log."""
+    line = JsonFormatter().format(logging.makeLogRecord({"msg": "no file \udcff", "levelname": "ERROR"}))
+    assert json.loads(line)["message"] == "no file \udcff"
