@@ -163,7 +163,7 @@ def compose(
         clock=clock,
     )
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng, lines)
-    hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics)
+    hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics, clock())
     core = Core(
         active=activate(policy, 1, learned.routing, desk_for(policy.second_opinion, None, clock)),
         pools=pools,

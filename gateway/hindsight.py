@@ -1,6 +1,9 @@
 """What happens with a request once it is over: everything learns, its decision is judged and kept, the shadow decides.
 
 One observer in a fixed order: regret is told by the speed curves as learning leaves them, and goes into the row.
+
+Learning costs as much as deciding, and a thousand answers a second teach no more than two hundred: beyond that an even
+share of them teaches, whatever they are, and what is counted counts for those left out.
 """
 
 from __future__ import annotations
@@ -20,14 +23,43 @@ from gateway.types import LoadView, Outcome
 
 log = logging.getLogger("gateway.shadow")
 
+LESSONS = 200.0
+"""Finished requests a second, of each process, that teach when there are more."""
+LESSONS_AHEAD = 2000
+"""Those that teach in a burst after a quiet time."""
+
+
+class Lessons:
+    """A token bucket over finished requests."""
+
+    __slots__ = ("_left", "_seen", "_then")
+
+    def __init__(self, now: float) -> None:
+        self._left = float(LESSONS_AHEAD)
+        self._seen = 0
+        self._then = now
+
+    def take(self, now: float) -> int:
+        """0 if the request that ended now is not to teach, else the number of requests that it stands for."""
+        self._seen += 1
+        left = self._left + (now - self._then) * LESSONS
+        self._then = now
+        if left < 1.0:
+            self._left = left
+            return 0
+        self._left = min(left, LESSONS_AHEAD) - 1.0
+        seen, self._seen = self._seen, 0
+        return seen
+
 
 class Hindsight:
     """`observe` every outcome; run `tasks` in the background."""
 
-    def __init__(self, learned: Learned, decisions: DecisionLog, metrics: Metrics) -> None:
+    def __init__(self, learned: Learned, decisions: DecisionLog, metrics: Metrics, now: float) -> None:
         self.decisions = decisions
         self.shadow: Shadow | None = None
         self._learned = learned
+        self._lessons = Lessons(now)
         self._metrics = metrics
         self._counted = DecisionMetrics(metrics)
         self._watcher: PolicyWatcher | None = None
@@ -43,8 +75,13 @@ class Hindsight:
         self._watcher = PolicyWatcher(path, env, policy, on_change=shadow.adopt, on_failure=on_failure, clock=clock)
 
     def observe(self, outcome: Outcome) -> None:
-        regret = self._learned.observe(outcome)
-        self._counted.regretted(outcome, regret)
+        regret = None
+        # What never reached a back end has nothing to teach.
+        if outcome.sent_upstream is not None and (stands_for := self._lessons.take(outcome.ended)):
+            regret = self._learned.observe(outcome)
+            self._counted.regretted(outcome, regret, stands_for)
+        else:
+            self._learned.note(outcome)
         self.decisions.observe(outcome, regret)
         if self.shadow:
             self.shadow.observe(outcome)

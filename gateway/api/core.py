@@ -76,6 +76,10 @@ class Learned:
             self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
         return regret
 
+    def note(self, outcome: Outcome) -> None:
+        """Keeps what no other request can tell of a finished one: where its conversation is."""
+        self.routing.note(outcome)
+
 
 class LiveView(LoadView, Protocol):
     """The router's view of the live pools, and what telemetry knows besides."""

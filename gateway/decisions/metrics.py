@@ -27,13 +27,13 @@ class DecisionMetrics:
             "gateway_routing_lost_seconds", "Time lost where another pool would have been faster.", "model", "reason"
         )
 
-    def regretted(self, outcome: Outcome, regret: float | None) -> None:
-        """Counts what a choice won or lost, in seconds; see `routing.regret`."""
+    def regretted(self, outcome: Outcome, regret: float | None, stands_for: int = 1) -> None:
+        """Counts what a choice won or lost, in seconds, for so many requests; see `routing.regret`."""
         decision = outcome.decision
         if regret is not None and decision is not None:
             counter = self._lost if regret > 0.0 else self._saved
             model = self._metrics.model_label(decision.model)
-            self._metrics.child(counter, model, decision.reason.value).inc(abs(regret))
+            self._metrics.child(counter, model, decision.reason.value).inc(abs(regret) * stands_for)
 
 
 class ShadowMetrics:

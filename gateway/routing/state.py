@@ -35,8 +35,12 @@ class RoutingState:
     def observe(self, outcome: Outcome) -> float | None:
         """Learns from a finished request, whatever its end. Returns its regret, see `regret.py`."""
         self.curves.observe(outcome)
-        self.sticky.observe(outcome, self.clock())
+        self.note(outcome)
         return self.regret.observe(outcome)
+
+    def note(self, outcome: Outcome) -> None:
+        """Keeps where a conversation is, and learns nothing."""
+        self.sticky.observe(outcome, self.clock())
 
 
 def cold_state() -> RoutingState:
