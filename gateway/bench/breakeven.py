@@ -18,8 +18,8 @@ from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Tick
 from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
 from gateway.bench.probes import STEADY, Cell, Prober
-from gateway.bench.report import Report
 from gateway.bench.session import add_common, add_pair, count, counts, opened, pair
+from gateway.figures.report import Report
 from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
 from gateway.telemetry.spec_decode import Acceptance
 
@@ -108,11 +108,9 @@ class BreakEven:
 
     async def _measure_prefill(self, prober: Prober, plain: Endpoint, mtp: Endpoint) -> None:
         probes = await prober.prefill(self._prompts, self._runs)
-        rate = fit_prefill(probes, {}).tokens_per_second
-        stalls = {}
-        for drafting, endpoint in ((False, plain), (True, mtp)):
-            added, tokens = await prober.stall(endpoint, self._runs)
-            stalls[drafting] = added - tokens / rate
+        stalls = {
+            drafting: await prober.stall(endpoint, self._runs) for drafting, endpoint in ((False, plain), (True, mtp))
+        }
         self._prefill = fit_prefill(probes, stalls)
 
     def fitted(self) -> Fitted | None:

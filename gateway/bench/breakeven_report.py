@@ -11,9 +11,9 @@ import yaml
 
 from gateway.bench.fit import Fitted
 from gateway.bench.probes import Cell
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.sources import published, published_dict
 from gateway.bench.summary import positions_text, times
+from gateway.figures.report import Plot, Report, Series, Table
 from gateway.telemetry.spec_decode import Acceptance
 
 TERMS = ("base", "position", "token", "experts", "context", "mtp_context")

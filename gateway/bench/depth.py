@@ -16,11 +16,11 @@ from typing import Any
 from gateway.bench.client import Endpoint, Target, UsageError, accepted
 from gateway.bench.drive import Body, Tick, closed, require
 from gateway.bench.engines import Launcher
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
 from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import class_prompts, published, published_dict
 from gateway.bench.summary import Side, acceptance_dict, change, positions_text, ratio
+from gateway.figures.report import Plot, Report, Series, Table
 from gateway.telemetry.spec_decode import Acceptance
 
 DEEPEST = 4

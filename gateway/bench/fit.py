@@ -119,8 +119,8 @@ def _not_negative(terms: Mapping[str, list[float]], targets: Sequence[float]) ->
 
 
 def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[bool, float]) -> Prefill:
-    """From (drafting, prompt tokens, seconds to the first token) on an idle engine, and what a joining prompt adds to a
-    running request, prompt's own time left out, in seconds by drafting."""
+    """From (drafting, prompt tokens, seconds to the first token) on an idle engine, and the seconds that a short
+    joining prompt adds to a running request, by drafting."""
     rows = [[1.0, float(drafting), tokens] for drafting, tokens, _ in probes]
     fixed, extra, per_token = least_squares(rows, [seconds * 1000.0 for _, _, seconds in probes])
     rate = min(max(1000.0 / per_token, MIN_RATE), MAX_RATE) if per_token > 0 else MAX_RATE

@@ -17,11 +17,11 @@ from typing import Any
 
 from gateway.bench.client import BenchError, Target, UsageError
 from gateway.bench.drive import Ask, Tick, open_loop, require
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
 from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import data, filler, published, published_dict
 from gateway.bench.summary import latencies, percentile
+from gateway.figures.report import Plot, Report, Series, Table
 
 QUANTILES = (50, 90, 95, 99)
 QUICK_REQUESTS = 40

@@ -14,11 +14,11 @@ from typing import Any
 
 from gateway.bench.client import Endpoint, Target, UsageError, accepted
 from gateway.bench.drive import Tick, require
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
 from gateway.bench.session import add_common, add_pair, count, opened, pair, target
 from gateway.bench.sources import longform_prompts, published, published_dict, published_speedup
 from gateway.bench.summary import Side, acceptance_dict, positions_text, ratio, times
+from gateway.figures.report import Plot, Report, Series, Table
 from gateway.telemetry.spec_decode import Acceptance
 
 LANGUAGES = ("ja", "en")

@@ -116,13 +116,12 @@ class Prober:
                 found.append((drafting, _mean([row.prompt_tokens for row in kept]), seconds))
         return found
 
-    async def stall(self, endpoint: Endpoint, runs: int) -> tuple[float, float]:
-        """(seconds that a joining prompt adds to a running request, its tokens). The same request runs alone and with
-        prompts that join it, evenly spread over its time; the median of so many comparisons."""
-        found = [await self._stalled(endpoint) for _ in range(runs)]
-        return median(added for added, _ in found), _mean([tokens for _, tokens in found])
+    async def stall(self, endpoint: Endpoint, runs: int) -> float:
+        """Seconds that a joining prompt adds to a running request. The same request runs alone and with prompts that
+        join it, evenly spread over its time; the median of so many comparisons."""
+        return median([await self._stalled(endpoint) for _ in range(runs)])
 
-    async def _stalled(self, endpoint: Endpoint) -> tuple[float, float]:
+    async def _stalled(self, endpoint: Endpoint) -> float:
         body = forced(RUNNING_TOKENS, class_prompts("prose")[0], 7)
         [alone] = require([await endpoint.ask(body, tag="stall")], "a lone request")
         gap = alone.total / (JOINS + 2)
@@ -137,7 +136,7 @@ class Prober:
         )
         require([beside], "a request that others join")
         good = require(joins, "joining prompts")
-        return (beside.total - alone.total) / len(good), _mean([row.prompt_tokens for row in good])
+        return (beside.total - alone.total) / len(good)
 
     async def acceptance(self, name: str, requests: int, concurrency: int) -> Acceptance | None:
         """Acceptance of one class of prompts on the MTP side."""

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.estimate.lexicon import BIT
-from gateway.estimate.signals import groups
 from gateway.profiles import Profile
+from gateway.request.asking import groups_of
+from gateway.request.lexicon import BIT
 from gateway.types import Estimate, Features, Task
 
 RUNNING = (1, 16, 64)
@@ -146,7 +146,7 @@ def _kind(j: Judged, threshold: int) -> str:
     chars, long = j.features.user_chars, j.tokens > threshold
     if j.features.tools:
         return "tools, several calls or a spoken answer" if long else "tools, one short call"
-    if long and groups(j.features.user_head) & (BIT["classify"] | BIT["choose"]):
+    if long and groups_of(j.features.user_head) & (BIT["classify"] | BIT["choose"]):
         return "label words, long answer"
     if long and chars < 200:
         return "short prompt, long answer"

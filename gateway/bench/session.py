@@ -18,8 +18,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from gateway.bench.client import BenchError, Endpoint, Target, UsageError
 from gateway.bench.drive import Tick
-from gateway.bench.html import page
-from gateway.bench.report import Report
+from gateway.figures.html import page
+from gateway.figures.report import Report
 
 INTERRUPTED = 130
 GATEWAY_SETTLE = 2.5

@@ -17,7 +17,6 @@ from typing import Any
 
 from gateway.bench.client import Endpoint, Target
 from gateway.bench.drive import Tick, require
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
 from gateway.bench.session import add_common, add_pair, count, opened, pair
 from gateway.bench.sources import (
@@ -32,6 +31,7 @@ from gateway.bench.sources import (
     read_questions,
 )
 from gateway.bench.summary import Side, percentile, ratio, times
+from gateway.figures.report import Plot, Report, Series, Table
 
 MAX_TOKENS = 8
 QUICK_QUESTIONS = 12

@@ -14,11 +14,11 @@ from typing import Any
 
 from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Body, Tick, closed, endless, require
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Row
 from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import class_prompts, data, filler, published, published_dict
 from gateway.bench.summary import change, latencies
+from gateway.figures.report import Plot, Report, Series, Table
 
 MOST = 4
 CRITICAL_TOKENS = 16

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from gateway.bench.client import BenchError
-from gateway.bench.report import Table
+from gateway.figures.report import Table
 
 LETTERS = "ABCDE"
 SHOTS = 3

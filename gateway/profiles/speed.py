@@ -65,8 +65,9 @@ class Decode:
 class Prefill:
     """Terms of a prompt's prefill. Milliseconds, except the rate.
 
-    `fixed` is what the first token costs on an idle engine besides the prompt's tokens; `stall` is what a joining
-    prefill adds to the step of a running batch. Both are larger with a drafter, which has a prefill of its own.
+    `fixed` is what the first token costs on an idle engine besides the prompt's tokens; `stall` is what a short
+    joining prompt adds to the step of a running batch. Both are mostly launches and the host's work, which long prompts
+    hide behind their arithmetic: an engine that computes without a pause pays the larger of the two, not both.
     """
 
     fixed: float
@@ -140,16 +141,22 @@ class Profile:
         return ms / 1000.0
 
     def prefill_seconds(self, tokens: float, k: int = 0) -> float:
-        """From scheduling to the first token for a prompt of `tokens` on an otherwise idle engine."""
+        """From scheduling to the first token for a prompt of `tokens` on an engine that was idle."""
         p = self.prefill
         fixed = p.fixed + p.mtp_fixed if k else p.fixed
         return fixed / 1000.0 + tokens / p.tokens_per_second
 
+    def next_prefill_seconds(self, tokens: float, k: int = 0) -> float:
+        """The same right behind another step, with nothing but prompts to compute."""
+        p = self.prefill
+        fixed = p.fixed + p.mtp_fixed if k else p.fixed
+        return max(fixed / 1000.0, tokens / p.tokens_per_second)
+
     def prefill_stall_seconds(self, tokens: float, k: int = 0) -> float:
-        """What one joining prompt of `tokens` adds to the running batch's step, so to each running request's time."""
+        """What joining prompts of `tokens` together add to the running batch's step, so to each running request."""
         p = self.prefill
         stall = p.stall + p.mtp_stall if k else p.stall
-        return stall / 1000.0 + tokens / p.tokens_per_second
+        return max(stall / 1000.0, tokens / p.tokens_per_second)
 
     def acceptance(self, task: Task, k: int) -> tuple[float, ...]:
         """Unconditional acceptance rates of the first k draft positions."""

@@ -34,6 +34,8 @@ from gateway.types import CostTerms, PoolLoad, Task
 
 MOST_RUNNING = 512
 """Largest batch that the tables hold; above it the step time goes on as a straight line."""
+USUAL_PROMPT = 256.0
+"""Tokens: stall or arithmetic, whichever is larger, is taken as a straight line through such a prompt's."""
 MOST_ELASTIC = 0.9
 _BUCKETS = 10
 
@@ -81,7 +83,7 @@ class Curve:
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
         self._rate = profile.prefill.tokens_per_second
-        self._fixed = max(profile.prefill_stall_seconds(0.0, k), 0.0)
+        self._fixed = max(profile.prefill_stall_seconds(0.0, k) - USUAL_PROMPT / self._rate, 0.0)
         self._mtp_context = profile.decode.mtp_context / 1e6 if k else 0.0
         self._lengths = {task: profile.mean_acceptance_length(task, k) for task in Task}
         self._rest = {task: _rest(profile, task, k) for task in Task}

@@ -99,6 +99,8 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._step: _Step | None = None
+        self._ended: float | None = None
+        """When the last step ended."""
 
     @property
     def running(self) -> int:
@@ -141,7 +143,7 @@ class Engine:
         if not decoding and not prefilling:
             return None
         prompt_tokens = sum(tokens for _, tokens in prefilling)
-        seconds = self._seconds(decoding, prompt_tokens) * self.slowdown
+        seconds = self._seconds(decoding, prompt_tokens, pause=now != self._ended) * self.slowdown
         computed = len(decoding) * (self.settings.k + 1) + prompt_tokens
         self._step = _Step(now + seconds, decoding, prefilling, computed)
         return self._step.ends
@@ -152,6 +154,7 @@ class Engine:
         if step is None:
             return []
         self._step = None
+        self._ended = step.ends
         self.counters.steps += 1
         self.last_step_tokens = step.tokens
         events = []
@@ -172,10 +175,10 @@ class Engine:
         ends = self.begin(now)
         return None if ends is None else (ends, self.commit())
 
-    def _seconds(self, decoding: list[Sequence], prompt_tokens: int) -> float:
-        k = self.settings.k
+    def _seconds(self, decoding: list[Sequence], prompt_tokens: int, *, pause: bool) -> float:
+        k, profile = self.settings.k, self.profile
         if not decoding:
-            return self.profile.prefill_seconds(prompt_tokens, k)
+            return (profile.prefill_seconds if pause else profile.next_prefill_seconds)(prompt_tokens, k)
         context = sum(s.context for s in decoding) / len(decoding)
         seconds = self.profile.step_seconds(len(decoding), k, context)
         if prompt_tokens:

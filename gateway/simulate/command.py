@@ -9,16 +9,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from gateway.simulate import measured, report
+from gateway.figures.report import Report as Reported
+from gateway.simulate import measured, report, validate_report
 from gateway.simulate.arms import ARMS
 from gateway.simulate.hardware import MACHINES, MODELS
 from gateway.simulate.long_day import play_day
+from gateway.simulate.planning import PLAN_RATE, add_plan_arguments, make_plan, tell
 from gateway.simulate.suite import LOADS, QUICK_LOADS, TRAFFIC, SuiteSpec, known_traffic, run_suite
+from gateway.simulate.validate import validate
 from gateway.simulate.workload import TRACES
 
 DESCRIPTION = """\
@@ -31,8 +35,16 @@ simulated engines on a virtual clock. All figures are simulated.
   gateway simulate --suite split --slices 4 --traffic half    how many slices of each kind
   gateway simulate --suite measured      pools that were measured on a real GPU, beside their simulation
   gateway simulate --suite day           a day at --rate requests per second
+  gateway simulate --validate            the simulator against measured and published tables: error of each
+
+How many slices for a traffic and its limits, plain or MTP, with which k; what a million tokens cost, what a burst or a
+lost slice does, what another model would take:
+
+  gateway simulate --plan --rate 8 --traffic japanese --slo ttft=1s,tpot=60ms --card-price 2.5 --html plan.html
+  gateway simulate --plan --rate 8 --models e4b,26b-a4b --profiles g4-slice
 """
 QUICK_REQUESTS = 1200
+DAY_RATE = 100.0
 Report = Callable[[int, int], None]
 
 
@@ -55,16 +67,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=_positive, metavar="N", help="per run (2500; with --quick 1200)")
     parser.add_argument("--traces", metavar="FOLDER", help="folder of azure2023_*.csv and mooncake_conversation.csv")
     parser.add_argument("--slices", type=_positive, default=4, help="for --suite split (%(default)s)")
-    parser.add_argument("--rate", type=float, default=100.0, help="requests per second for --suite day (%(default)s)")
+    parser.add_argument(
+        "--rate", type=_rate, help=f"requests per second (--suite day: {DAY_RATE:g}, --plan: {PLAN_RATE:g})"
+    )
     parser.add_argument("--hours", type=float, default=24.0, help="length of the day (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (%(default)s)")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="with --plan or --validate: write a self-contained page with plots"
+    )
+    add_plan_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     """Runs the command; returns the exit code."""
     console = Console(width=None if sys.stdout.isatty() else 220)
     try:
+        if args.plan or args.validate:
+            return tell(_report(args), args)
         spec = spec_of(args)
         found = _play(args, spec)
     except (OSError, ValueError) as error:
@@ -105,9 +125,20 @@ def _play(args: argparse.Namespace, spec: SuiteSpec) -> dict[str, Any]:
             return {"simulated": True, "pools": rows, "pairs": measured.same_order(rows)}
         if args.suite == "day":
             begun = time.perf_counter()
-            found = play_day(args.rate, args.hours, args.workers, args.seed, progress)
+            found = play_day(args.rate or DAY_RATE, args.hours, args.workers, args.seed, progress)
             return found | {"wall_seconds": round(time.perf_counter() - begun, 1)}
         return {"simulated": True, "splits": _splits(args, spec, progress)}
+
+
+def _report(args: argparse.Namespace) -> Reported:
+    """Raises ValueError, OSError."""
+    if args.validate:
+        return validate_report.render(validate(), every=args.html is not None)
+    # A plan is for one kind of hardware; without a name, for the slices of a card.
+    quick = QUICK_REQUESTS if args.quick else SuiteSpec().requests
+    spec = SuiteSpec(traces=args.traces, requests=args.requests or quick, seed=args.seed)
+    with _progress(quiet=args.json) as progress:
+        return make_plan(args, spec, progress)
 
 
 def _splits(args: argparse.Namespace, spec: SuiteSpec, progress: Report) -> list[dict[str, Any]]:
@@ -162,6 +193,16 @@ def _loads(text: str) -> tuple[float, ...]:
     if not all(0.0 < load <= 3.0 for load in loads):
         raise argparse.ArgumentTypeError("loads are shares of capacity, above 0 and at most 3")
     return loads
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("expected requests per second, such as 8 or 0.5") from None
+    if not 0.0 < rate <= 1e5:
+        raise argparse.ArgumentTypeError("a rate lies above 0 and is at most 100000 requests per second")
+    return rate
 
 
 def _positive(text: str) -> int:

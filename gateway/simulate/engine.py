@@ -54,8 +54,10 @@ class Speeds:
         extra = decode.context * batch + (decode.mtp_context if self.k_at[batch] else 0.0)
         return self._base[batch] + self.slowdown * extra * seen
 
-    def prefill(self, tokens: int) -> float:
-        return self.slowdown * self.profile.prefill_seconds(tokens, self.k)
+    def prefill(self, tokens: int, *, pause: bool) -> float:
+        """A step with prompts alone; `pause`: the engine was idle before it."""
+        profile = self.profile
+        return self.slowdown * (profile.prefill_seconds if pause else profile.next_prefill_seconds)(tokens, self.k)
 
     def stall(self, tokens: int) -> float:
         return self.slowdown * self.profile.prefill_stall_seconds(tokens, self.k)
@@ -127,7 +129,7 @@ class SimEngine:
             job.fresh -= job.cached
         self._waiting.append(job)
         if self.next_at == math.inf:
-            self._plan(now)
+            self._plan(now, pause=True)
         elif self._each and self._fits(self._waiting[0]):
             # The jump ends at the boundary of the step that is under way.
             done = min(int((now - self._from) / self._each) + 1, self._jump)
@@ -187,15 +189,17 @@ class SimEngine:
                 self._threads.popitem(last=False)
         done.append(job)
 
-    def _plan(self, now: float) -> None:
+    def _plan(self, now: float, *, pause: bool = False) -> None:
         """Decides the next jump: one step with prompts in it, or steps until the next end."""
         running = self._running
         batch = len(running)
         if self._waiting and (prompts := self._admit(batch)):
+            # Neighbours take GPU time, which the prompts' arithmetic is and the host's part of a stall is not.
+            share = self._share
             seconds = (
-                self.speeds.step(batch, self._context / batch) + self.speeds.stall(prompts)
+                share * self.speeds.step(batch, self._context / batch) + self.speeds.stall(share * prompts)
                 if batch
-                else self.speeds.prefill(prompts)
+                else self.speeds.prefill(share * prompts, pause=pause)
             )
             self._jump, self._each = (1 if batch else 0), 0.0
         elif batch:
@@ -205,7 +209,7 @@ class SimEngine:
             if self.neighbours:
                 self._jump = min(self._jump, SHARED_JUMP)
             middle = (self._context + self._growth * self._jump / 2) / batch
-            self._each = self._shared(self.speeds.step(batch, middle))
+            self._each = self._share * self.speeds.step(batch, middle)
             seconds = self._jump * self._each
             self._from = now
             self.next_at = now + seconds
@@ -214,7 +218,7 @@ class SimEngine:
             self._jump, self._each = 0, 0.0
             self.next_at = math.inf
             return
-        self.next_at = now + self._shared(seconds)
+        self.next_at = now + seconds
 
     def _admit(self, batch: int) -> int:
         """Prompts for the next step, as far as seats, cache and the token budget go; returns their tokens."""
@@ -266,9 +270,10 @@ class SimEngine:
         heapify(changed)
         self._running = changed
 
-    def _shared(self, seconds: float) -> float:
-        """Engines that share a GPU in time slices each get their part of it."""
-        return seconds * (1 + sum(1 for other in self.neighbours if other.busy)) if self.neighbours else seconds
+    @property
+    def _share(self) -> int:
+        """How many times longer the GPU takes, for engines that share it in time slices."""
+        return 1 + sum(1 for other in self.neighbours if other.busy) if self.neighbours else 1
 
 
 def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:

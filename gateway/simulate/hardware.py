@@ -19,11 +19,13 @@ class Machine:
     """Drafted tokens of its MTP engines."""
     k_by_batch: tuple[tuple[int, int], ...] = ()
     """K by batch size, for the arm that leaves the choice to the engine: (largest batch, K)."""
+    per_card: int = 1
+    """Engines that one card holds, each on a partition of its own."""
 
 
 MACHINES: Mapping[str, Machine] = {
     "dgx-spark": Machine(seats=64, kv_tokens=400_000, k=2, k_by_batch=((32, 2), (48, 1), (64, 0))),
-    "g4-slice": Machine(seats=64, kv_tokens=100_000, k=2, k_by_batch=((32, 2), (48, 1), (64, 0))),
+    "g4-slice": Machine(seats=64, kv_tokens=100_000, k=2, k_by_batch=((32, 2), (48, 1), (64, 0)), per_card=4),
     "h200": Machine(seats=256, kv_tokens=600_000, k=2, k_by_batch=((64, 2), (128, 1), (256, 0))),
 }
 MODELS = ("e4b", "26b-a4b", "31b")
@@ -42,6 +44,7 @@ def capacity(profile: Profile, k: int, machine: Machine, jobs: Sequence[Job]) ->
     work = sum((job.tokens - 1) / profile.mean_acceptance_length(job.prompt.task, k) for job in jobs) / number
     batch = max(min(machine.seats, machine.kv_tokens / held), 1.0)
     joins = batch / (work + 1.0)
-    stall = profile.prefill_stall_seconds(0, k) * min(1.0, joins)
-    seconds = profile.step_seconds(batch, k, context) + stall + joins * prompt / profile.prefill.tokens_per_second
+    prompts = joins * prompt / profile.prefill.tokens_per_second
+    stall = max(profile.prefill_stall_seconds(0, k) * min(1.0, joins), prompts)
+    seconds = profile.step_seconds(batch, k, context) + stall
     return joins / seconds

@@ -18,7 +18,8 @@ from gateway.simulate.engine import SimEngine, Speeds
 from gateway.simulate.job import Job, Prompt, Workload
 from gateway.simulate.prompts import MODEL
 from gateway.simulate.run import Cell, Figures, figures, rate_of, run
-from gateway.simulate.world import Clock, World
+from gateway.simulate.tables import rows_of
+from gateway.simulate.world import Arm, Clock, World
 from gateway.types import NO_HINTS, Api, Estimate, Features, Task
 
 SHORT, LONG, PROMPT = 8, 512, 256
@@ -40,37 +41,46 @@ class Arrangement:
     task: Task
     layout: str
     """`plain`: both plain, each takes both classes. `mtp`: both draft. `split`: one plain for short, one MTP for long.
-    `shared`: the two of `split` on one GPU, with one GPU's requests."""
+    `crossed`: one MTP for short, one plain for long. `shared`: the two of `split` on one GPU, with one GPU's
+    requests."""
     short_ms: float
     long_ms: float
 
 
 PROSE, CODE = Task.CHAT, Task.CODE
-MEASURED: tuple[Arrangement, ...] = (
-    Arrangement("both plain", "e4b", 12, 2, PROSE, "plain", 82, 3104),
-    Arrangement("both MTP, k=2 prose", "e4b", 12, 2, PROSE, "mtp", 112, 3234),
-    Arrangement("split, k=2 prose", "e4b", 12, 2, PROSE, "split", 63, 4031),
-    Arrangement("two engines on one GPU", "e4b", 12, 2, PROSE, "shared", 114, 4407),
-    Arrangement("both plain", "e4b", 36, 2, PROSE, "plain", 184, 5589),
-    Arrangement("both MTP, k=2 prose", "e4b", 36, 2, PROSE, "mtp", 195, 5423),
-    Arrangement("both MTP, k=4 code", "e4b", 36, 4, CODE, "mtp", 139, 2919),
-    Arrangement("split, k=2 prose", "e4b", 36, 2, PROSE, "split", 141, 7756),
-    Arrangement("split, k=4 code", "e4b", 36, 4, CODE, "split", 141, 3956),
-    Arrangement("two engines on one GPU", "e4b", 36, 2, PROSE, "shared", 138, 5813),
-    Arrangement("both plain", "26b-a4b", 10, 2, PROSE, "plain", 176, 7640),
-    Arrangement("both MTP, k=2 prose", "26b-a4b", 10, 2, PROSE, "mtp", 153, 5576),
-    Arrangement("both MTP, k=4 code", "26b-a4b", 10, 4, CODE, "mtp", 129, 3452),
-    Arrangement("split, k=2 prose", "26b-a4b", 10, 2, PROSE, "split", 81, 6349),
-    Arrangement("split, k=4 code", "26b-a4b", 10, 4, CODE, "split", 81, 3827),
-)
-_ACCEPTANCE = {PROSE: Acceptance.of((0.47, 0.24, 0.12, 0.06)), CODE: Acceptance.of((0.75, 0.55, 0.40, 0.30))}
+ACCEPTANCE = {PROSE: Acceptance.of((0.47, 0.24, 0.12, 0.06)), CODE: Acceptance.of((0.75, 0.55, 0.40, 0.30))}
+"""What was forced in the measurement."""
+
+
+TABLES = ("h200-open-e4b", "h200-open-26b", "h200-shared")
+
+
+def arrangements(tables: Sequence[str] = TABLES) -> list[Arrangement]:
+    """The measured ones, in the tables' order."""
+    return [
+        Arrangement(
+            name=row["arrangement"],
+            model=row["model"],
+            rate=float(row["rate"]),
+            k=int(row["k"]),
+            task=CODE if row["acceptance"] == "code" else PROSE,
+            layout=row["layout"],
+            short_ms=float(row["short_ms"]),
+            long_ms=float(row["long_ms"]),
+        )
+        for table in tables
+        for row in rows_of(table)
+    ]
 
 
 class ByLength:
-    """Short to the plain pool, long to the drafting one, as the split was measured."""
+    """Short ones to one pool, long ones to the other, as the split was measured."""
+
+    def __init__(self, short: str, long: str) -> None:
+        self._short, self._long = (short,), (long,)
 
     def decide(self, job: Job, view: object) -> tuple[str, ...]:
-        return (PLAIN,) if job.tokens == SHORT else (MTP,)
+        return self._short if job.tokens == SHORT else self._long
 
     def observe(self, outcome: object) -> None:
         """Nothing to learn."""
@@ -79,10 +89,10 @@ class ByLength:
         """Nothing to learn."""
 
 
-def replay(seed: int = 1) -> list[dict[str, Any]]:
+def replay(seed: int = 1, tables: Sequence[str] = TABLES) -> list[dict[str, Any]]:
     """Every arrangement played: rows with measured and simulated mean milliseconds."""
     rows = []
-    for row in MEASURED:
+    for row in arrangements(tables):
         found = [play(row, seed + again) for again in range(SEEDS)]
         short, long = (1000 * sum(f.by_kind[kind][0] for f in found) / SEEDS for kind in ("short", "long"))
         about = {"model": row.model, "rate": row.rate, "arrangement": row.name}
@@ -94,7 +104,7 @@ def replay(seed: int = 1) -> list[dict[str, Any]]:
 def play(row: Arrangement, seed: int = 1) -> Figures:
     """One arrangement."""
     base = get_profile("h200", row.model)
-    profile = replace(base, by_task={**base.by_task, **_ACCEPTANCE})
+    profile = replace(base, by_task={**base.by_task, **ACCEPTANCE})
     gpus = 1 if row.layout == "shared" else 2
     jobs = _halves(row.rate * gpus, row.task, seed)
     clock, rng = Clock(), Random(seed)
@@ -111,8 +121,10 @@ def play(row: Arrangement, seed: int = 1) -> Figures:
         first, second = engines.values()
         first.neighbours, second.neighbours = (second,), (first,)
     world = World(policy, engines, clock, rng)
-    split = row.layout in ("split", "shared")
-    world.run(jobs, ByLength() if split else make_arm(spec, policy, clock, world.pools, rng))
+    arms: dict[str, Arm] = {
+        "split": ByLength(PLAIN, MTP), "shared": ByLength(PLAIN, MTP), "crossed": ByLength(MTP, PLAIN)
+    }  # fmt: skip
+    world.run(jobs, arms.get(row.layout) or make_arm(spec, policy, clock, world.pools, rng))
     return figures(jobs, world.taken)
 
 

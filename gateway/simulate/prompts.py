@@ -80,10 +80,32 @@ CLASSES: Mapping[str, tuple[Template, ...]] = {
         ),
     ),
 }  # fmt: skip
+_JAPANESE: Mapping[str, tuple[Template, ...]] = {
+    "label": (
+        Template(Task.CLASSIFICATION, 2, 0.3, 0.2, "次の文の感情を「肯定」「否定」の一語で答えてください。\n\n{text}"),
+        Template(
+            Task.MULTIPLE_CHOICE, 1.5, 0.2, 0.2,
+            "質問（{topic}）: {text}\nA. はい\nB. いいえ\nC. 両方\nD. どちらでもない\n記号だけで答えてください。",
+        ),
+        Template(Task.SHORT_QA, 10, 0.6, 0.4, "次の文の主題を十字以内で答えてください。\n\n{text}"),
+    ),
+    "long": (
+        Template(Task.LONG_FORM, 560, 0.4, 0.25, "{topic}について、歴史と現状を詳しく説明してください。{text}"),
+        Template(Task.CHAT, 420, 0.5, 0.3, "{topic}の仕組みを、例を挙げながら順を追って説明してください。{text}"),
+    ),
+    "answer": (
+        Template(Task.CHAT, 210, 0.8, 0.4, "こんにちは。{topic}のことで悩んでいます。{text} どう思いますか？"),
+        Template(Task.SUMMARIZATION, 130, 0.4, 0.25, "次の文章を三文で要約してください。\n\n{text} {text}"),
+        Template(Task.TRANSLATION, 90, 0.3, 0.15, "次の文章を日本語に訳してください。\n\n{text}"),
+    ),
+}  # fmt: skip
+_TOPICS_JA = ("潮の満ち引き", "活版印刷", "ワクチン", "稲作", "吊り橋", "確定申告", "氷河", "養蜂", "蓄電池", "俳句")
 _TOPICS = ("tides", "printing presses", "vaccines", "sorting networks", "rice farming", "suspension bridges", "jazz",
            "tax returns", "glaciers", "compilers", "silk roads", "bees", "batteries", "haiku", "aqueducts")  # fmt: skip
 _WORDS = """the harbour was quiet that year and every ship that came brought letters spices salt iron or news from far
 away while people on the quay counted barrels argued about prices and waited for the evening bell""".split()  # noqa: SIM905
+_WORDS_JA = """その年の港は静かで 船が着くたびに 遠くの便りと 塩や鉄や香辛料が 運ばれてきた。 岸では人々が 樽を数え
+値段を言い争い 夕方の鐘を待っていた。 朝になると 市場が開き""".split()  # noqa: SIM905
 
 
 def make_prompts(kind: str, number: int, estimator: Estimates, rng: Random) -> list[tuple[Prompt, float, float]]:
@@ -128,9 +150,15 @@ def answer_tokens(log_median: float, spread: float, rng: Random) -> int:
 
 
 def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
-    template = rng.choice(CLASSES[kind])
-    words = [rng.choice(_WORDS) for _ in range(rng.randrange(30, 160))]
-    user = template.user.format(topic=rng.choice(_TOPICS), text=" ".join(words))
+    """`kind` is a class, or a class in Japanese, as `label-ja`."""
+    name, _, japanese = kind.partition("-")
+    template = rng.choice((_JAPANESE if japanese else CLASSES)[name])
+    number = rng.randrange(30, 160)
+    if japanese:
+        text = "".join(rng.choice(_WORDS_JA) for _ in range(number // 3))
+    else:
+        text = " ".join(rng.choice(_WORDS) for _ in range(number))
+    user = template.user.format(topic=rng.choice(_TOPICS_JA if japanese else _TOPICS), text=text)
     messages = [{"role": "system", "content": template.system}] if template.system else []
     messages.append({"role": "user", "content": user})
     body = {"model": MODEL, "messages": messages, "stream": True, **(template.extra or {})}

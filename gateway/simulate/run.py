@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from gateway.profiles import Profile, get_profile
@@ -38,8 +38,15 @@ class Cell:
     """Share of what the deployed engines can complete."""
     plain: int = 1
     mtp: int = 1
+    k: int | None = None
+    """Drafted tokens, where not the machine's usual."""
     truth: Truth = Truth()
     seed: int = 1
+
+    @property
+    def machine(self) -> Machine:
+        usual = MACHINES[self.profile]
+        return usual if self.k is None else replace(usual, k=self.k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,7 @@ class Figures:
 
 def rate_of(cell: Cell) -> float:
     """Requests per second that make the cell's load."""
-    profile, machine = get_profile(cell.profile, cell.model), MACHINES[cell.profile]
+    profile, machine = get_profile(cell.profile, cell.model), cell.machine
     jobs = cell.workload.jobs
     full = cell.plain * capacity(profile, 0, machine, jobs) + cell.mtp * capacity(profile, machine.k, machine, jobs)
     return cell.load * full
@@ -72,7 +79,19 @@ def run(
 ) -> Figures:
     """Plays the cell under one arm; the first `warm` share of the requests is not counted. `watch` is called with all
     its parts before it starts."""
-    profile, machine = get_profile(cell.profile, cell.model), MACHINES[cell.profile]
+    jobs, taken = play(cell, spec, rate, watch=watch)
+    return figures(jobs, taken, warm)
+
+
+def play(
+    cell: Cell,
+    spec: ArmSpec,
+    rate: float,
+    *,
+    watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None,
+) -> tuple[list[Job], dict[str, int]]:
+    """The same; the jobs with their times, and how many each pool took."""
+    profile, machine = get_profile(cell.profile, cell.model), cell.machine
     engines_of = _fleet(cell, spec)
     policy = make_policy(f"{cell.profile}/{cell.model}", machine.k, engines_of, machine.seats, spec)
     clock = Clock()
@@ -87,7 +106,7 @@ def run(
         watch(world, arm, engines)
     jobs = cell.workload.at_rate(rate)
     world.run(jobs, arm)
-    return figures(jobs, world.taken, warm)
+    return jobs, world.taken
 
 
 def make_engine(

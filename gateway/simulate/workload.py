@@ -36,6 +36,7 @@ MIXES: Mapping[str, MixSpec] = {
     "long": MixSpec({"long": 1.0}, mixed=False),
     "half": MixSpec({"label": 0.5, "long": 0.5}, mixed=True),
     "varied": MixSpec({"label": 0.4, "answer": 0.4, "long": 0.2}, mixed=True),
+    "japanese": MixSpec({"label-ja": 0.4, "answer-ja": 0.4, "long-ja": 0.2}, mixed=True),
     "burst": MixSpec({"label": 0.5, "answer": 0.2, "long": 0.3}, mixed=True, burst=6.0),
 }
 TRACES: Mapping[str, tuple[str, Task]] = {

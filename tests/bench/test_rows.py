@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from gateway.bench.client import BenchError, accepted
-from gateway.bench.html import page
-from gateway.bench.report import Plot, Report, Series, Table
 from gateway.bench.rows import Reading, Row
 from gateway.bench.short import letter_of, prompts_of, sign_test
 from gateway.bench.sources import data, own_questions, published, read_questions
 from gateway.bench.summary import Side, Spread, latencies
+from gateway.figures.html import page
+from gateway.figures.report import Plot, Report, Series, Table
 from gateway.types import SpecSample
 from gateway.upstream.client import Headers
 

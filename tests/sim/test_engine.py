@@ -42,7 +42,7 @@ def test_a_lone_plain_request_takes_its_prefill_and_a_step_a_token() -> None:
 
     assert [event.tokens for event in events] == [1] * 32
     assert sequence.finish == "stop"
-    assert end == pytest.approx(0.157, rel=0.05)
+    assert end == pytest.approx(0.1632, rel=0.05)
 
 
 def test_an_idle_engine_has_nothing_to_do() -> None:

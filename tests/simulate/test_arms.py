@@ -158,10 +158,10 @@ def test_measured_pools_come_out_in_the_measured_order() -> None:
     found = measured.replay()
     pairs = measured.same_order(found)
 
-    assert len(found) == len(measured.MEASURED)
+    assert len(found) == len(measured.arrangements()) == 20
     assert sum(pair["same"] for pair in pairs) >= 0.85 * len(pairs)
     light = [row for row in found if row["rate"] < 36 and row["model"] == "e4b"]
-    assert all(row["short_ms"] == pytest.approx(row["short_measured_ms"], rel=0.25) for row in light)
+    assert all(row["short_ms"] == pytest.approx(row["short_measured_ms"], rel=0.3) for row in light)
 
 
 def test_an_unequal_split_of_slices_beats_the_equal_one() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from gateway.bench.report import Report, Table
-from gateway.bench.svg import draw
+from gateway.figures.report import Report, Table
+from gateway.figures.svg import draw
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1c2430; --dim: #5d6b7a; --rule: #dde3ea; --warn: #9a3412;

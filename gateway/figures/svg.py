@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from gateway.bench.report import Plot, Series
+from gateway.figures.report import Plot, Series
 
 WIDTH, HEIGHT = 680, 320
 LEFT, RIGHT, TOP, BOTTOM = 64, 16, 16, 52

@@ -1,0 +1,1 @@
+"""Tables and plots as Markdown, SVG and self-contained pages: what measurements and simulations are told with."""

@@ -1,0 +1,141 @@
+"""The options of `gateway simulate --plan`, what they mean, and telling a report as Markdown, JSON and a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from gateway.figures.html import page
+from gateway.figures.report import Report
+from gateway.policy.values import duration
+from gateway.simulate.hardware import MACHINES
+from gateway.simulate.plan import LIMITS, Need, Slo
+from gateway.simulate.study import Card, study
+from gateway.simulate.study_report import render
+from gateway.simulate.suite import SuiteSpec
+
+PLAN_RATE = 4.0
+PLAN_TRAFFIC, PLAN_PROFILE, PLAN_MODEL = "varied", "g4-slice", "e4b"
+DEEPEST = 8
+
+
+def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
+    """The modes `--plan` and `--validate`, and the options of the former."""
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--validate", action="store_true", help="error of the simulator on every known table")
+    modes.add_argument("--plan", action="store_true", help="how many slices of which kind, and what they cost")
+    plan = parser.add_argument_group(
+        "plan", f"traffic, profile and model default to {PLAN_TRAFFIC}, {PLAN_PROFILE} and {PLAN_MODEL}"
+    )
+    plan.add_argument(
+        "--slo",
+        type=slo_of,
+        default="ttft=1s,tpot=80ms",
+        metavar="ttft=T,tpot=T,e2e=T",
+        help="limits that 95 %% of the requests keep; tpot of answers from 16 tokens on (%(default)s)",
+    )
+    plan.add_argument("--depths", type=_depths, default="1,2,3", metavar="K,...", help="k to try (%(default)s)")
+    plan.add_argument("--most-slices", type=int, choices=range(1, 65), default=16, metavar="N", help="(%(default)s)")
+    plan.add_argument(
+        "--slices-a-card",
+        type=int,
+        choices=range(1, 9),
+        metavar="N",
+        help="engines on one card (g4-slice: 4, others: 1); whole cards are paid",
+    )
+    plan.add_argument(
+        "--card-price", type=_price, metavar="X", help="of a card and hour, in any money; without it: card hours"
+    )
+    plan.add_argument("--burst", type=_factor, default=2.0, metavar="X", help="what-if: times the rate (%(default)s)")
+
+
+def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int, int], None]) -> Report:
+    """Raises ValueError for options that do not go together, OSError for a trace that is not there."""
+    profiles, traffic = args.profiles or (PLAN_PROFILE,), args.traffic or (PLAN_TRAFFIC,)
+    if len(profiles) > 1 or len(traffic) > 1:
+        raise ValueError("--plan is for one profile and one traffic; name one with --profiles and --traffic")
+    models = args.models or (PLAN_MODEL,)
+    card = Card(args.slices_a_card or MACHINES[profiles[0]].per_card, args.card_price)
+    workload = spec.workload(traffic[0])
+    done = 0
+
+    def tick() -> None:
+        nonlocal done
+        done += 1
+        # How many fleets there are to try shows on the way; the bar tells that something goes on.
+        progress(done, max(done + 1, 40 * len(models)))
+
+    studies = []
+    for model in models:
+        need = Need(
+            workload=workload,
+            rate=args.rate or PLAN_RATE,
+            profile=profiles[0],
+            model=model,
+            slo=args.slo,
+            depths=args.depths,
+            most=args.most_slices,
+            seed=args.seed,
+        )
+        studies.append(study(need, card, args.burst, tick))
+    return render(studies)
+
+
+def tell(report: Report, args: argparse.Namespace) -> int:
+    """Prints the report and writes its page; the exit code. Raises OSError where the page cannot be written."""
+    if args.html:
+        args.html.write_text(page(report), "utf-8")
+        print(f"report: {args.html}", file=sys.stderr)
+    if args.json:
+        told: dict[str, Any] = {**report.as_dict(), "simulated": True}
+        print(json.dumps({k: v for k, v in told.items() if k not in _OF_MEASUREMENTS}, ensure_ascii=False))
+    else:
+        print(report.markdown())
+    return 0
+
+
+_OF_MEASUREMENTS = frozenset({"simulated_back_ends", "quick", "stopped"})
+
+
+def slo_of(text: str) -> Slo:
+    """For argparse."""
+    limits: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        if name not in LIMITS:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: limits are {', '.join(LIMITS)}, as ttft=500ms")
+        try:
+            limits[name] = duration(value)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: expected a time, as {name}=500ms") from None
+        if limits[name] <= 0.0:
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: a limit is above zero")
+    return Slo(**limits)
+
+
+def _depths(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and 1 <= int(part) <= DEEPEST for part in parts):
+        raise argparse.ArgumentTypeError(f"expected draft depths from 1 to {DEEPEST}, as 1,2,3")
+    return tuple(sorted({int(part) for part in parts}))
+
+
+def _price(text: str) -> float:
+    return _above(text, 0.0, "a price per hour above 0, as 2.5")
+
+
+def _factor(text: str) -> float:
+    return _above(text, 1.0, "a factor above 1, as 2")
+
+
+def _above(text: str, least: float, expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = least
+    if not least < value < 1e6:
+        raise argparse.ArgumentTypeError(f"expected {expected}")
+    return value

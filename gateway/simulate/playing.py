@@ -1,0 +1,81 @@
+"""Requests played through one simulated engine, as the measurements that it is held against were made: a wave that
+starts together, or so many kept in flight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from gateway.profiles import Profile
+from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.job import Job, Prompt
+from gateway.simulate.prompts import MODEL
+from gateway.types import NO_HINTS, Api, Estimate, Features, Task
+
+SEATS, KV_TOKENS = 256, 10**7
+ROUNDS = 6
+"""How often each place of a closed loop is taken, the first time not counted."""
+LONE = 24
+"""Requests of a loop with a single place, for steadier means of drafting luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Requests that are all alike."""
+
+    task: Task
+    prompt: int
+    answer: int
+
+    def jobs(self, number: int, seed: int) -> list[Job]:
+        """All due at once."""
+        n = float(self.answer)
+        features = Features(api=Api.CHAT, model=MODEL, stream=True, input_tokens=self.prompt)
+        estimate = Estimate(task=self.task, output_tokens=n, p50=n, p90=n, confidence=1.0, source="known")
+        prompt, rng = Prompt(features, estimate, self.task, "alike", NO_HINTS), Random(seed)
+        return [Job(0.0, prompt, self.answer, rng.gauss(0.0, 1.0), rng.random()) for _ in range(number)]
+
+
+def engine(profile: Profile, k: int) -> SimEngine:
+    """An engine with room for everything that is played here."""
+    return SimEngine(f"k={k}", Speeds(profile, k, SEATS), seats=SEATS, kv_tokens=KV_TOKENS)
+
+
+def wave(profile: Profile, k: int, shape: Shape, streams: int, seed: int = 1) -> list[Job]:
+    """`streams` requests that start at once, ended."""
+    return closed(profile, k, shape, streams, streams, seed)
+
+
+def closed(profile: Profile, k: int, shape: Shape, streams: int, number: int, seed: int = 1) -> list[Job]:
+    """`number` requests in order, `streams` of them in flight at any time."""
+    of, jobs = engine(profile, k), shape.jobs(number, seed)
+    left = iter(jobs)
+
+    def start(now: float) -> None:
+        if (job := next(left, None)) is not None:
+            job.at = job.sent = now
+            of.submit(job, now)
+
+    for _ in range(streams):
+        start(0.0)
+    while of.busy:
+        now = of.next_at
+        for _ in of.advance():
+            start(now)
+    return jobs
+
+
+def steady(profile: Profile, k: int, shape: Shape, streams: int, seed: int = 1) -> list[Job]:
+    """A closed loop's requests after its first round."""
+    rounds = LONE if streams == 1 else ROUNDS
+    return closed(profile, k, shape, streams, streams * rounds, seed)[streams:]
+
+
+def mean_time(jobs: list[Job]) -> float:
+    """Seconds of a whole request."""
+    return sum(job.ended - job.at for job in jobs) / len(jobs)
+
+
+def mean_tpot(jobs: list[Job]) -> float:
+    """Seconds per token after the first, for answers of two tokens and more."""
+    return sum((job.ended - job.first) / (job.tokens - 1) for job in jobs) / len(jobs)
