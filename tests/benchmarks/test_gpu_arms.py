@@ -1,0 +1,118 @@
+"""The comparison of arms on real engines: what it asks and sends is the same for every arm, and its figures add up."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gateway.bench.rows import Row
+from gateway.policy.load import load_policy
+from gateway.types import PoolKind
+from tests.benchmarks.gpu_arms import ARMS, Card, Fleet, arrivals
+from tests.benchmarks.gpu_figures import figures, pooled
+
+CARDS = (Card("http://127.0.0.1:1", "http://127.0.0.1:2"), Card("http://127.0.0.1:3", "http://127.0.0.1:4"))
+FLEET = Fleet(CARDS, "gemma-4-e4b", "h200/e4b", 2)
+
+
+def _row(tag: str, total: float, *, tokens: int, pool: str = "plain", error: str | None = None) -> Row:
+    return Row(label="", tag=tag, sent=0.0, first=0.1, last=total, total=total, tokens=tokens, pool=pool, error=error)
+
+
+class TestPolicies:
+    @pytest.mark.parametrize("arm", ARMS)
+    def test_every_arm_uses_one_engine_of_each_card(self, arm: str, tmp_path: Path) -> None:
+        """Each arm's policy is valid and has as many engines as there are cards, no two of one card."""
+        path = tmp_path / "policy.yaml"
+        path.write_text(yaml.safe_dump(FLEET.policy(arm)), "utf-8")
+
+        policy = load_policy(str(path), {})
+
+        used = [endpoint.url for pool in policy.pools.values() for endpoint in pool.endpoints]
+        assert [sum(url in (card.plain, card.mtp) for url in used) for card in CARDS] == [1, 1]
+
+    def test_the_fixed_arms_have_one_kind_and_the_others_both(self, tmp_path: Path) -> None:
+        """All-plain and all-MTP cannot choose; the other arms can."""
+        kinds = {}
+        for arm in ARMS:
+            path = tmp_path / f"{arm}.yaml"
+            path.write_text(yaml.safe_dump(FLEET.policy(arm)), "utf-8")
+            kinds[arm] = {pool.kind for pool in load_policy(str(path), {}).pools.values()}
+
+        assert kinds.pop("all-plain") == {PoolKind.PLAIN}
+        assert kinds.pop("all-MTP") == {PoolKind.MTP}
+        assert all(found == {PoolKind.PLAIN, PoolKind.MTP} for found in kinds.values())
+
+    def test_a_card_needs_both_addresses(self) -> None:
+        """One address alone is refused in the words of the option."""
+        with pytest.raises(argparse.ArgumentTypeError, match="plain and the MTP"):
+            Card.parse("http://127.0.0.1:1")
+
+
+class TestArrivals:
+    def test_the_same_seed_makes_the_same_requests(self) -> None:
+        """Arms of one round get equal lists, another round a different one."""
+        assert arrivals(5.0, 20.0, 1) == arrivals(5.0, 20.0, 1)
+        assert arrivals(5.0, 20.0, 1) != arrivals(5.0, 20.0, 2)
+
+    def test_both_classes_come_at_about_the_rate(self) -> None:
+        """Arrivals lie within the time, near the rate, about half of them short, and tags tell the tokens asked for."""
+        asks = arrivals(20.0, 50.0, 0)
+
+        assert 900 < len(asks) < 1100
+        assert all(0 <= ask.at < 50.0 for ask in asks)
+        assert 0.4 < sum(ask.tag == "short/8" for ask in asks) / len(asks) < 0.6
+        assert all(ask.body["max_tokens"] == int(ask.tag.partition("/")[2]) for ask in asks)
+
+
+class TestFigures:
+    def test_classes_and_their_shares(self) -> None:
+        """Times are those of good rows; errors, answers that ended early and pools are counted."""
+        rows = [
+            _row("short/8", 0.2, tokens=8),
+            _row("long/256", 2.0, tokens=256, pool="mtp"),
+            _row("long/512", 1.0, tokens=100),
+            _row("long/512", 9.0, tokens=0, error="timeout"),
+        ]
+
+        found = figures(rows)
+
+        assert list(found) == ["long", "short", "all"]
+        assert found["long"]["e2e_ms"]["mean"] == 1500.0
+        assert found["long"]["share"] == {"mtp": 0.5, "plain": 0.5}
+        assert (found["long"]["errors"], found["long"]["ended_early"]) == (1, 1)
+        assert found["long"]["first_error"] == "timeout"
+        assert found["short"]["tpot_ms"]["mean"] == pytest.approx(100 / 7, abs=0.01)
+
+    def test_a_class_without_a_good_row_has_no_times(self) -> None:
+        """Nothing but errors gives counts and no times."""
+        found = figures([_row("long/256", 1.0, tokens=0, error="refused")])
+
+        assert found["all"]["e2e_ms"] is None
+        assert found["all"]["requests"] == found["all"]["errors"] == 1
+
+    def test_rounds_are_pooled_by_request(self) -> None:
+        """A round with more requests weighs more; regret adds up; each round's mean is kept."""
+        rounds = [
+            {
+                "tokens_per_s": tokens,
+                "gateway_cpu": 0.1,
+                "regret_s": {"saved": 1.5, "lost": 0.5},
+                "classes": figures(rows),
+                "rows": rows,
+            }
+            for tokens, rows in (
+                (100.0, [_row("short/8", 1.0, tokens=8)]),
+                (300.0, [_row("short/8", 2.0, tokens=8), _row("short/8", 3.0, tokens=8)]),
+            )
+        ]
+
+        found = pooled(rounds)
+
+        assert found["classes"]["short"]["e2e_ms"]["mean"] == 2000.0
+        assert found["tokens_per_s"] == 200.0
+        assert found["regret_s"] == {"saved": 3.0, "lost": 1.0}
+        assert [one["all"] for one in found["rounds"]] == [1000.0, 2500.0]
