@@ -21,7 +21,8 @@ from prometheus_client import CollectorRegistry
 
 from gateway import __version__
 from gateway.access.limits import Limits
-from gateway.api.core import Active, Core, Learned, activate
+from gateway.api.core import Active, Core, Learned, Tracer, activate
+from gateway.api.exchange import Observer
 from gateway.api.models import ModelList
 from gateway.api.opinion import desk_for
 from gateway.api.ops import keep_gauges, ops_router, shape_errors
@@ -48,6 +49,7 @@ from gateway.sharing import Sharing, local_view
 from gateway.state.home import open_store
 from gateway.state.snapshot import Snapshots
 from gateway.telemetry.fetch import ConnectorFetch
+from gateway.tracing import open_tracer
 from gateway.ui.routes import ui_router
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.connect import connect
@@ -114,7 +116,7 @@ def build(
         if own_process:
             settle_heap()
         with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
-            async with background(running):
+            async with background(running), sending(core.tracer):
                 yield
         await core.decisions.flush()
         await sharing.publish()
@@ -143,7 +145,7 @@ def compose(
     lines: RequestLines | None = None,
 ) -> tuple[Core, Watch, Hindsight]:
     """The parts of the request path, wired, with the policy live."""
-    metrics = Metrics(CollectorRegistry())
+    metrics, tracer = Metrics(CollectorRegistry()), open_tracer(env, replica, clock, rng)
     pools = Pools(make_connector, rng, clock)
     learned = Learned(Estimator(share=True), TokenEstimator(), RoutingState(clock, rng, pools))
     watch = Watch(
@@ -174,15 +176,32 @@ def compose(
         store=store,
         metrics=metrics,
         decisions=hindsight.decisions,
-        observers=(metrics.observe, request_log.observe, hindsight.observe, watch.observe),
+        observers=(metrics.observe, request_log.observe, hindsight.observe, watch.observe, *observing(tracer)),
         clock=clock,
         new_id=request_ids(rng),
+        tracer=tracer,
     )
     adopt(core, core.active)
     discovery.on_change = lambda: core.pools.apply(discovery.fill(core.active.policy))
     if settings.shadow_policy:
         hindsight.cast_shadow(settings.shadow_policy, env, watch, clock)
     return core, watch, hindsight
+
+
+def observing(tracer: Tracer | None) -> tuple[Observer, ...]:
+    return (tracer.observe,) if tracer else ()
+
+
+@asynccontextmanager
+async def sending(tracer: Tracer | None) -> AsyncIterator[None]:
+    """Sends spans for the length of the block."""
+    if tracer:
+        tracer.start()
+    try:
+        yield
+    finally:
+        if tracer:
+            await tracer.aclose()
 
 
 @asynccontextmanager

@@ -35,6 +35,7 @@ from gateway.routing.state import cold_state
 from gateway.server import ClientConnection
 from gateway.sim import command as sim_command
 from gateway.simulate import command as simulate_command
+from gateway.tracing import exporter_of
 
 STOP_SECONDS = 2
 """What the server itself waits for once the gateway has drained."""
@@ -141,6 +142,8 @@ def _serve(args: argparse.Namespace) -> int:
         raise settings.InvalidSetting("--policy FILE is missing; try policies/default.yaml, or `gateway demo`")
     lines = configure(chosen.log_format, chosen.log_level)
     policy = load_policy(chosen.policy, os.environ)
+    # Here too, so that a mistake is one line and not one of each worker.
+    exporter_of(os.environ)
     # Worker processes build their own application from the environment.
     os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
     # After a graceful stop uvicorn raises the signal once more; a drained gateway has exited with 0.

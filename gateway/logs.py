@@ -185,7 +185,7 @@ def request_fields(outcome: Outcome) -> dict[str, object]:
     """The request's line, field by field. Times are milliseconds."""
     decision, estimate, usage, features = outcome.decision, outcome.estimate, outcome.usage, outcome.features
     start = outcome.sent_upstream
-    return {
+    fields: dict[str, object] = {
         "id": outcome.request_id,
         "result": outcome.result.value,
         "status": outcome.status,
@@ -204,6 +204,9 @@ def request_fields(outcome: Outcome) -> dict[str, object]:
         "key": outcome.key,
         "error": outcome.error,
     }
+    if outcome.trace is not None:
+        fields["trace_id"] = outcome.trace.id
+    return fields
 
 
 def _ms(seconds: float) -> float:

@@ -103,13 +103,14 @@ class Metrics:
     def observe(self, outcome: Outcome) -> None:
         """Counts one finished request. Our enums' members are strings and serve as labels: `.value` is slow."""
         decision, estimate = outcome.decision, outcome.estimate
+        exemplar = outcome.trace.exemplar if outcome.trace is not None else None
         model = OTHER
         if decision:
             model = self.model_label(decision.model)
         pool = self.pool_label(decision.pool) if decision else NONE
         task = estimate.task if estimate else NONE
         self.child(self.requests, model, pool, task, outcome.result).inc()
-        self.child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started)
+        self.child(self.request_seconds, model, pool).observe(outcome.ended - outcome.started, exemplar)
         if decision is None:
             return
         self.child(self.decisions, model, pool, decision.reason).inc()
@@ -118,18 +119,18 @@ class Metrics:
                 # With more, the time before the last attempt is mostly the back ends' own.
                 self.overhead.observe(outcome.sent_upstream - outcome.started - outcome.waited)
             if outcome.first_byte is not None:
-                self.child(self.ttft, model, pool).observe(outcome.first_byte - outcome.sent_upstream)
+                self.child(self.ttft, model, pool).observe(outcome.first_byte - outcome.sent_upstream, exemplar)
         if outcome.result is Result.OK:
-            self._observe_tokens(outcome, model, pool)
+            self._observe_tokens(outcome, model, pool, exemplar)
 
-    def _observe_tokens(self, outcome: Outcome, model: str, pool: str) -> None:
+    def _observe_tokens(self, outcome: Outcome, model: str, pool: str, exemplar: dict[str, str] | None) -> None:
         usage = outcome.usage
         if usage is None:
             return
         tokens = usage.completion_tokens
         self.child(self.output_tokens, model, pool).inc(tokens)
         if (seconds := tpot_of(outcome)) is not None:
-            self.child(self.tpot, model, pool).observe(seconds)
+            self.child(self.tpot, model, pool).observe(seconds, exemplar)
         if outcome.estimate and outcome.features:
             predicted = max(outcome.estimate.output_tokens * outcome.features.n, 1.0)
             self.child(self.predicted_ratio, outcome.estimate.task).observe(tokens / predicted)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gateway.trace import Trace
 from gateway.words import Api, Need, Place, PoolKind, Reason, Result, Structure, Task, ToolChoice
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "Structure",
     "Task",
     "ToolChoice",
+    "Trace",
     "Usage",
 ]
 
@@ -284,3 +286,5 @@ class Outcome:
     """The name of the API key, never the key."""
     error: str | None = None
     """The gateway's own error code, or None."""
+    trace: Trace | None = None
+    """None where tracing is off."""

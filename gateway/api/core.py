@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
@@ -26,7 +26,7 @@ from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.slices import SliceReport
 from gateway.telemetry.view import TelemetryView
-from gateway.types import Estimate, Features, LoadView, Outcome
+from gateway.types import Estimate, Features, LoadView, Outcome, Trace
 from gateway.upstream.pools import Pools
 
 
@@ -92,6 +92,18 @@ class LiveView(LoadView, Protocol):
     def slices(self) -> list[SliceReport]: ...
 
 
+class Tracer(Protocol):
+    """Gives requests their trace, and sends what becomes of it between `start` and `aclose`."""
+
+    def start(self) -> None: ...
+
+    def begin(self, scope: Mapping[str, Any], started: float) -> Trace: ...
+
+    def observe(self, outcome: Outcome) -> None: ...
+
+    async def aclose(self) -> None: ...
+
+
 class Core:
     """The shared parts of the request path."""
 
@@ -109,6 +121,7 @@ class Core:
         observers: Sequence[Observer],
         clock: Callable[[], float],
         new_id: Callable[[], str],
+        tracer: Tracer | None = None,
     ) -> None:
         self.active = active
         self.pools = pools
@@ -122,6 +135,8 @@ class Core:
         self.observers = observers
         self.clock = clock
         self.new_id = new_id
+        self.tracer = tracer
+        """None where tracing is off."""
         self.usage_habits = UsageHabits()
         self.running = 0
         """Requests that have begun and not ended."""

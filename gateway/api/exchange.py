@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from gateway.access.ticket import Ticket
 from gateway.policy.schema import AccessKey
-from gateway.types import Decision, Estimate, Features, Outcome, Result, Usage
+from gateway.types import Decision, Estimate, Features, Outcome, Result, Trace, Usage
 from gateway.upstream.client import Response
 from gateway.upstream.lease import Lease
 
@@ -41,6 +41,7 @@ class Exchange:
         "started",
         "status",
         "ticket",
+        "trace",
         "translated",
         "usage",
         "waited",
@@ -56,6 +57,7 @@ class Exchange:
         self.decision: Decision | None = None
         self.key: AccessKey | None = None
         self.ticket: Ticket | None = None
+        self.trace: Trace | None = None
         self.lease: Lease | None = None
         self.response: Response | None = None
         self.endpoint: str | None = None
@@ -106,6 +108,7 @@ class Exchange:
             attempts=self.attempts,
             key=self.key.name if self.key else None,
             error=self.error,
+            trace=self.trace,
         )
         for observe in self._observers:
             observe(outcome)

@@ -19,7 +19,7 @@ from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.routing.cost import work_of
-from gateway.types import Result
+from gateway.types import Result, Trace
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
@@ -75,7 +75,8 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     policy, exchange = incoming.active.policy, incoming.exchange
     total = policy.pools[plan.pools[0]].timeouts.total
     deadline = None if total is None else exchange.started + total
-    attempts = Attempts(core.pools, core.metrics.retried)
+    trace = exchange.trace
+    attempts = Attempts(core.pools, core.metrics.retried if trace is None else partial(_retried, core, trace))
     asked: set[str] = set()
     call = _call(core, incoming, plan, asked)
     try:
@@ -117,12 +118,19 @@ async def relay(
 
 def request_headers(incoming: Incoming, endpoint: Endpoint) -> Headers:
     """What goes to an endpoint of the client's headers."""
-    return upstream_request_headers(
+    headers = upstream_request_headers(
         incoming.scope["headers"],
         api_key=endpoint.api_key,
         request_id=incoming.exchange.request_id.encode(),
         drop=_PACKED if incoming.head.unpacked else _NO_NAMES,
     )
+    trace = incoming.exchange.trace
+    return headers if trace is None else trace.onward(headers, endpoint.url)
+
+
+def _retried(core: Core, trace: Trace, pool: str, error_class: str) -> None:
+    core.metrics.retried(pool, error_class)
+    trace.retried(error_class)
 
 
 def request_target(incoming: Incoming) -> bytes:

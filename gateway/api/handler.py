@@ -63,6 +63,8 @@ class Handler:
         core, active = self.core, self.core.active
         head = read_head(scope["headers"], active.policy.header_names)
         exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
+        if core.tracer is not None:
+            exchange.trace = core.tracer.begin(scope, exchange.started)
         down = Downstream(receive, send, scope.get(CONNECTION))
         dialect = self.dialect(scope["path"])
         core.running += 1

@@ -48,17 +48,25 @@ class RoutedApi(Handler):
         if incoming.scope["method"] != "POST":
             raise MethodNotAllowed(f"{incoming.scope['path']} takes POST")
         raw = await read_body(incoming)
+        if (trace := exchange.trace) is not None:
+            trace.read = core.clock()
         raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
         exchange.estimate = estimate = core.learned.estimate(features, model)
+        if trace is not None:
+            trace.estimated = core.clock()
         facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
         model, facts = active.router.choose(model, facts)
         await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
+        if trace is not None:
+            trace.admitted = core.clock()
         exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
         if active.opinion and active.opinion.wanted(estimate, exchange.decision):
             await self._ask_again(incoming, active.opinion, model, facts, hints)
+        if trace is not None:
+            trace.decided = core.clock()
         tried: Tried = frozenset()
         if model.decisions and incoming.scope["path"] == LABELLED:
             unanswered = await self._labels.answer(incoming, model, body)
