@@ -137,7 +137,7 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[Ask]:
         else:
             tokens, kind, wish = rng.choice(LONG_TOKENS), "long", rng.choice(class_prompts("prose"))
         body = {"messages": [{"role": "user", "content": f"{context}\n\n{wish}"}], "max_tokens": tokens}
-        asks.append(Ask(at, {**body, "seed": rng.randrange(2**31)}, f"{kind}/{tokens}"))
+        asks.append(Ask(at, body, f"{kind}/{tokens}"))
     return asks
 
 
