@@ -6,7 +6,7 @@ What belongs to a deployment (addresses, files, process count) is here; what bel
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -34,9 +34,11 @@ class Settings:
     redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def add_arguments(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
     """Adds one option per setting; the help names default and environment variable."""
     for row in fields(Settings):
+        if row.name in without:
+            continue
         meta = row.metadata
         default = f"default {row.default}; " if row.default not in ("", None) else ""
         parser.add_argument(

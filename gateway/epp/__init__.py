@@ -1,0 +1,1 @@
+"""The gateway's decision without its data path: an Endpoint Picker for Envoy (Gateway API Inference Extension)."""

@@ -1,0 +1,201 @@
+"""Hops 5 to 7 where Envoy carries the bytes: a place is taken as ever, Envoy is told where, the response is watched.
+
+`Picker.forward` stands where the proxy's `forward` does. Places, queues, limits, learning and the judgement of the
+end are the proxy's own code; what differs is that Envoy makes the attempts. It gets the picked endpoint first and
+after it those to fall back on, which must take the very same bytes: endpoints whose engines know the model under the
+same name and ask for the same key. Which one served the request, the data plane may say; then the lease moves there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from gateway.api.core import Core
+from gateway.api.exchange import Exchange
+from gateway.api.forward import Plan, TimeLeft, after, rewriting, served_name
+from gateway.api.handler import Incoming, own_headers
+from gateway.api.relay import StreamRelay, relay_whole, result_of
+from gateway.api.usage import UsageHider, asking_for_usage
+from gateway.epp.addresses import Addresses
+from gateway.epp.sides import Body
+from gateway.epp.talk import Talk
+from gateway.epp.wire import BodyMode, Changes, ResponseHead
+from gateway.errors import NothingAvailable, TooManyRequests
+from gateway.routing.cost import work_of
+from gateway.types import Result
+from gateway.upstream.client import Headers
+from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.headers import is_event_stream
+from gateway.upstream.lease import Lease
+from gateway.upstream.pool import NOBODY
+from gateway.upstream.proxy import Opened, heed_refusal
+from gateway.upstream.retry import error_code
+
+CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
+HINTS = frozenset({b"x-gateway-pool", b"x-gateway-task", b"x-gateway-output-tokens", b"x-gateway-session"})
+"""What clients say to routing; other `x-gateway-` names belong to the data plane."""
+
+
+class Picker:
+    """Decides where one request goes and follows it to its end."""
+
+    def __init__(self, talk: Talk, addresses: Addresses) -> None:
+        self._talk = talk
+        self._addresses = addresses
+
+    async def forward(self, core: Core, incoming: Incoming, plan: Plan) -> None:
+        """Raises GatewayError while the request is here."""
+        exchange = incoming.exchange
+        exclude = self._excluded(core, plan)
+        lease = exchange.lease = await _place(core, incoming, plan, exclude)
+        served = served_name(incoming.active.policy, plan.model, lease.pool)
+        body: Body = plan.body(served)
+        asked = self._may_ask(plan) and isinstance(body, bytes) and core.usage_habits.asks(lease.pool)
+        if asked and isinstance(body, bytes):
+            body = asking_for_usage(body)
+        order = [lease.endpoint, *_others(core, incoming, plan, lease, exclude)]
+        exchange.endpoint, exchange.attempts, exchange.sent_upstream = lease.endpoint.url, 1, core.clock()
+        destination = ",".join([address for e in order if (address := self._addresses.of(e.url)) is not None])
+        await self._talk.go(_changes(incoming, lease.endpoint, destination), body)
+        head = await self._talk.answered()
+        exchange.lease = lease = self._served_by(core, exchange, head, order)
+        _heed(lease, head, core.clock())
+        rewrite = rewriting(incoming.active.policy, plan.asked, served)
+        response = self._talk.response(head, own := own_headers(core, incoming.active, exchange))
+        if response is None:
+            await self._talk.answer_head_only(own)
+            exchange.status, exchange.result = head.status, result_of(head.status)
+            return
+        response.on_first = partial(_begun, core, lease, head)
+        exchange.response = response
+        opened = Opened(lease, response, None, is_event_stream(head.headers))
+        if asked and opened.streams:
+            rewrite = after(UsageHider(), rewrite)
+        down, dialect, clock = incoming.down, incoming.dialect, core.clock
+        try:
+            if opened.streams:
+                relay = StreamRelay(exchange, down, opened, dialect, rewrite, clock, None)
+                # How long all of it may take is for Envoy's route to say.
+                await relay.run(own, partial(TimeLeft, None, clock))
+            else:
+                await relay_whole(exchange, down, opened, own, dialect, rewrite, clock)
+        except Exception:
+            # Whatever it is, the frame around this will want to answer it.
+            self._talk.take_back()
+            raise
+        finally:
+            if plan.usage_open and not asked and (exchange.whole or exchange.result is Result.OK):
+                core.usage_habits.learn(lease.pool, told=exchange.usage is not None)
+
+    def _may_ask(self, plan: Plan) -> bool:
+        """Whether usage may be asked for: only where the answer to that can be taken out again."""
+        return plan.usage_open and self._talk.modes.response is not BodyMode.NONE
+
+    def _excluded(self, core: Core, plan: Plan) -> frozenset[str]:
+        """URLs that can't be picked: without an address, or not among those that the data plane allows."""
+        subset, of = self._talk.head.subset, self._addresses.of
+        found = set(plan.exclude)
+        for name in plan.pools:
+            if (pool := core.pools.find(name)) is not None:
+                for endpoint in pool.endpoints:
+                    address = of(endpoint.url)
+                    if address is None or (subset is not None and address not in subset):
+                        found.add(endpoint.url)
+        return frozenset(found) if found else NOBODY
+
+    def _served_by(self, core: Core, exchange: Exchange, head: ResponseHead, order: list[Endpoint]) -> Lease:
+        """The lease at the endpoint that served the request: another one than the picked where Envoy fell back."""
+        lease = exchange.lease
+        assert lease is not None
+        if head.served is None or head.served == self._addresses.of(lease.endpoint.url):
+            return lease
+        for number, endpoint in enumerate(order[1:], start=2):
+            if self._addresses.of(endpoint.url) != head.served:
+                continue
+            pool = next(pool for pool in core.pools if endpoint in pool.endpoints)
+            core.metrics.retried(lease.pool, "connect")
+            lease.release(Result.BACKEND_ERROR)
+            exchange.endpoint, exchange.attempts = endpoint.url, number
+            return Lease(pool, endpoint, core.clock())
+        return lease
+
+
+async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[str]) -> Lease:
+    """A place, waited for where that makes sense.
+
+    Raises NothingAvailable (503) where no endpoint is up, TooManyRequests (429) where all are full.
+    """
+    exchange, admission, order = incoming.exchange, core.pools.admission, tuple(plan.pools)
+    decision, key = exchange.decision, exchange.key
+    lease = admission.take(order, exclude, decision.endpoint if decision else None)
+    if lease is None:
+        began = core.clock()
+        try:
+            # The fair queue gives a pool's next place whatever it is; only the urgent line looks at what is excluded.
+            lease = await admission.wait(
+                order,
+                work_of(decision) if decision else 1.0,
+                key.priority if key else 0,
+                key.name if key else None,
+                exclude=exclude,
+                urgent=bool(exclude),
+            )
+        except NothingAvailable as full:
+            if any(pool.ready and pool.could_take(exclude) for name in order if (pool := core.pools.find(name))):
+                raise TooManyRequests(full.message, retry_after=full.retry_after) from None
+            raise
+        finally:
+            exchange.waited = core.clock() - began
+    if (pool := core.pools.find(lease.pool)) is not None:
+        pool.budget.deposit(lease.since)
+    return lease
+
+
+def _others(core: Core, incoming: Incoming, plan: Plan, lease: Lease, exclude: frozenset[str]) -> Iterator[Endpoint]:
+    """Where Envoy may go instead, best first, at most as often as the policy repeats requests."""
+    policy, found = incoming.active.policy, 0
+    most = policy.pools[plan.pools[0]].retry.attempts - 1 if plan.pools[0] in policy.pools else 0
+    first, served = lease.endpoint, served_name(policy, plan.model, lease.pool)
+    for name in (lease.pool, *(name for name in plan.pools if name != lease.pool)):
+        pool = core.pools.find(name)
+        if pool is None or name not in policy.pools or served_name(policy, plan.model, name) != served:
+            continue
+        for endpoint in sorted(pool.endpoints, key=lambda e: (e.in_flight + 1) / (e.weight or 1e-9)):
+            if found >= most:
+                return
+            fit = endpoint.ready and endpoint.room() and endpoint.api_key == first.api_key
+            if fit and endpoint is not first and endpoint.url not in exclude:
+                found += 1
+                yield endpoint
+
+
+def _changes(incoming: Incoming, endpoint: Endpoint, destination: str) -> Changes:
+    """The request's head as the back end shall see it. Keys of this gateway go no further, as in the proxy."""
+    access = incoming.active.policy.access
+    ours = HINTS | (CREDENTIALS if (access and access.keys) or endpoint.api_key else frozenset())
+    if incoming.head.unpacked:
+        ours |= {b"content-encoding"}
+    put: Headers = []
+    if incoming.head.request_id is None:
+        put.append((b"x-request-id", incoming.exchange.request_id.encode()))
+    if endpoint.api_key is not None:
+        put.append((b"authorization", b"Bearer " + endpoint.api_key))
+        ours -= {b"authorization"}
+    present = dict.fromkeys(name for name, _ in incoming.scope["headers"] if name in ours)
+    return Changes(put, [name.decode("latin-1") for name in present], destination=destination)
+
+
+def _heed(lease: Lease, head: ResponseHead, now: float) -> None:
+    lease.refused = head.status >= 500
+    if head.status in (429, 503):
+        heed_refusal(lease, head.status, head.headers, now)
+
+
+def _begun(core: Core, lease: Lease, head: ResponseHead, first: bytes) -> None:
+    """The body begins. A stream may begin with an error, which is not always the endpoint's fault."""
+    if not lease.refused and not lease.answered:
+        lease.first_byte(core.clock())
+    if head.status == 200 and is_event_stream(head.headers) and (code := error_code(first)) is not None:
+        lease.refused = True
+        lease.client_fault = 400 <= code < 500

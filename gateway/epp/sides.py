@@ -1,0 +1,241 @@
+"""Who answers what, and when: the two halves of an exchange, in the ways in which Envoy may send their bodies.
+
+    full duplex   nothing need be answered before it suits us; then head, body in parts of our own, trailers
+    in turn       each message has exactly one answer: BUFFERED sends the body whole and a head may still be changed
+                  in the answer to it; STREAMED, for responses, sends it as it comes
+
+A response half has the form of a back end's answer on one side (`upstream.client.Response`), and takes what is to go
+to the client on the other (`start`, `piece`, `end`), so that the relay of the proxy serves here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Protocol
+
+from gateway.epp.inbox import Inbox
+from gateway.epp.wire import (
+    NO_CHANGES,
+    PIECE_BYTES,
+    BodyMode,
+    Changes,
+    Piece,
+    RequestHead,
+    ResponseHead,
+    Side,
+    Trailers,
+    body_answer,
+    head_answer,
+    piece,
+    trailers_answer,
+)
+from gateway.upstream.client import Headers
+
+Write = Callable[[Any], Awaitable[None]]
+Body = bytes | AsyncIterator[bytes]
+
+
+class RequestSide(Protocol):
+    async def next(self) -> tuple[bytes, bool] | None:
+        """The next part of the body, and whether it is the last; None where the stream ends instead."""
+        ...
+
+    async def go(self, changes: Changes, body: Body) -> None:
+        """Sends the request on its way. `body` is all of it, as it shall be."""
+        ...
+
+
+class DuplexRequest:
+    """FULL_DUPLEX_STREAMED."""
+
+    def __init__(self, head: RequestHead, inbox: Inbox, write: Write) -> None:
+        self._head = head
+        self._inbox = inbox
+        self._write = write
+        self._trailers = False
+
+    async def next(self) -> tuple[bytes, bool] | None:
+        event = await self._inbox.take()
+        if isinstance(event, Piece):
+            return event.body, event.ended
+        self._trailers = isinstance(event, Trailers)
+        return None if event is None else (b"", True)
+
+    async def go(self, changes: Changes, body: Body) -> None:
+        if isinstance(body, bytes) and not self._head.ended:
+            changes = with_length(changes, body)
+        await self._write(head_answer(Side.REQUEST, changes))
+        if self._head.ended:
+            return
+        if isinstance(body, bytes):
+            await write_duplex(self._write, Side.REQUEST, body, ended=not self._trailers)
+        else:
+            async for part in body:
+                await write_duplex(self._write, Side.REQUEST, part, ended=False)
+            if not self._trailers:
+                await self._write(piece(Side.REQUEST, b"", ended=True))
+        if self._trailers:
+            await self._write(trailers_answer(Side.REQUEST))
+
+
+class BufferedRequest:
+    """BUFFERED and BUFFERED_PARTIAL: a head, whose answer lets the body come, then the body in one message."""
+
+    def __init__(self, head: RequestHead, inbox: Inbox, write: Write) -> None:
+        self._head = head
+        self._inbox = inbox
+        self._write = write
+        self._asked = False
+        self._came = b""
+
+    async def next(self) -> tuple[bytes, bool] | None:
+        if not self._asked:
+            self._asked = True
+            await self._write(head_answer(Side.REQUEST))
+        event = await self._inbox.take()
+        if isinstance(event, Piece):
+            self._came = event.body
+        return None if event is None else (self._came, True)
+
+    async def go(self, changes: Changes, body: Body) -> None:
+        if not self._asked:
+            # There is no body, or nobody wanted to see it.
+            await self._write(head_answer(Side.REQUEST, changes))
+            return
+        whole = body if isinstance(body, bytes) else b"".join([part async for part in body])
+        if whole == self._came:
+            await self._write(body_answer(Side.REQUEST, changes))
+        else:
+            await self._write(body_answer(Side.REQUEST, with_length(changes, whole), whole))
+
+
+class ResponseSide:
+    """What is common to all: an answer with a head, whose body is read piece by piece."""
+
+    def __init__(self, head: ResponseHead, inbox: Inbox, write: Write) -> None:
+        self.status = head.status
+        self.headers: Headers = head.headers
+        self.ended = head.ended
+        self.on_first: Callable[[bytes], None] | None = None
+        """Called with the first part of the body."""
+        self._head = head
+        self._inbox = inbox
+        self._write = write
+        self._trailers = False
+
+    async def read(self) -> bytes:
+        """The next part of the body; b"" at its end."""
+        while not self.ended:
+            await self.before_next()
+            event = await self._inbox.next()
+            if not isinstance(event, Piece):
+                self.ended = self._trailers = isinstance(event, Trailers) and event.side is Side.RESPONSE
+                if isinstance(event, Trailers) and event.side is Side.REQUEST:
+                    await self._write(trailers_answer(Side.REQUEST))
+                continue
+            self.ended = event.ended
+            self.came(event.body)
+            if event.body:
+                if self.on_first is not None:
+                    self.on_first(event.body)
+                    self.on_first = None
+                return event.body
+        return b""
+
+    async def before_next(self) -> None:
+        """Whatever must be said before the next message can come."""
+
+    def came(self, body: bytes) -> None:
+        """A message with a part of the body has come, be it empty."""
+
+    def close(self) -> None:
+        """Nothing to close: the connection to the back end is Envoy's."""
+
+    async def start(self, changes: Changes) -> None:
+        await self._write(head_answer(Side.RESPONSE, changes))
+
+    async def piece(self, body: bytes) -> None:
+        raise NotImplementedError
+
+    async def end(self, body: bytes) -> None:
+        raise NotImplementedError
+
+
+class DuplexResponse(ResponseSide):
+    """FULL_DUPLEX_STREAMED."""
+
+    async def piece(self, body: bytes) -> None:
+        await write_duplex(self._write, Side.RESPONSE, body, ended=False)
+
+    async def end(self, body: bytes) -> None:
+        if self._head.ended:
+            return
+        if not self._trailers:
+            await write_duplex(self._write, Side.RESPONSE, body, ended=True)
+            return
+        if body:
+            await write_duplex(self._write, Side.RESPONSE, body, ended=False)
+        await self._write(trailers_answer(Side.RESPONSE))
+
+
+class TurnResponse(ResponseSide):
+    """STREAMED, BUFFERED, BUFFERED_PARTIAL: what is sent on between two readings answers the first."""
+
+    def __init__(self, head: ResponseHead, inbox: Inbox, write: Write, mode: BodyMode, early: Changes) -> None:
+        super().__init__(head, inbox, write)
+        self._early: Changes | None = early
+        """What the head's answer says; None once it is given. It can't wait: the body comes only after it."""
+        self._buffered = mode is not BodyMode.STREAMED
+        self._last: bytes | None = None
+        """The part that has come and is not answered."""
+        self._out: list[bytes] = []
+
+    async def before_next(self) -> None:
+        await self._answer_head()
+        await self._answer_last()
+
+    def came(self, body: bytes) -> None:
+        self._last = body
+
+    async def start(self, changes: Changes) -> None:
+        await self._answer_head()
+
+    async def piece(self, body: bytes) -> None:
+        self._out.append(body)
+
+    async def end(self, body: bytes) -> None:
+        self._out.append(body)
+        await self._answer_head()
+        await self._answer_last()
+        if self._trailers:
+            await self._write(trailers_answer(Side.RESPONSE))
+
+    async def _answer_head(self) -> None:
+        early, self._early = self._early, None
+        if early is not None:
+            await self._write(head_answer(Side.RESPONSE, early))
+
+    async def _answer_last(self) -> None:
+        last, self._last = self._last, None
+        if last is None:
+            return
+        out = b"".join(self._out)
+        self._out.clear()
+        if out == last:
+            await self._write(body_answer(Side.RESPONSE))
+        else:
+            changes = with_length(NO_CHANGES, out) if self._buffered else NO_CHANGES
+            await self._write(body_answer(Side.RESPONSE, changes, out))
+
+
+async def write_duplex(write: Write, side: Side, body: bytes, *, ended: bool) -> None:
+    """A body, or part of one, in messages of the recommended size; at least one."""
+    last = max(len(body) - 1, 0) // PIECE_BYTES * PIECE_BYTES
+    for start in range(0, last, PIECE_BYTES):
+        await write(piece(side, body[start : start + PIECE_BYTES], ended=False))
+    await write(piece(side, body[last:], ended=ended))
+
+
+def with_length(changes: Changes, body: bytes) -> Changes:
+    put = [*changes.put, (b"content-length", b"%d" % len(body))]
+    return Changes(put, changes.drop, destination=changes.destination)

@@ -1,0 +1,1 @@
+"""The endpoint picker, spoken to as Envoy does."""

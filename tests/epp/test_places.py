@@ -1,0 +1,192 @@
+"""Which endpoints may be picked, in which order, and what is said when none may."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
+
+from gateway.types import Result
+from tests.epp.dataplane import CHAT, STREAM, one_endpoint, picker, put, two_pools
+
+FULL = ", limits: {in_flight: 1, queue: 1, queue_wait: 0s}"
+
+
+def refusal(answer: ProcessingResponse) -> tuple[int, str, dict[str, str]]:
+    """Status, the error's code and the headers of an immediate answer."""
+    assert answer.WhichOneof("response") == "immediate_response"
+    made = answer.immediate_response
+    headers = {row.header.key: row.header.raw_value.decode() for row in made.headers.set_headers}
+    return made.status.code, json.loads(made.body)["error"]["code"], headers
+
+
+async def test_endpoints_to_fall_back_on_follow_in_order() -> None:
+    """As many as the policy repeats requests, the own pool's first, each once."""
+    async with picker(two_pools(pools=", retry: {attempts: 3}")) as running, running.exchange() as one:
+        first, *others = (await one.sent()).split(",")
+        plain = {"10.0.0.1:8000", "10.0.0.2:8000"}
+        assert first in plain
+        assert others == [*(plain - {first}), "10.0.0.3:8000"]
+
+
+async def test_without_retries_there_is_one_endpoint() -> None:
+    """`retry.attempts: 1` names nothing to fall back on."""
+    async with picker(two_pools(pools=", retry: {attempts: 1}")) as running, running.exchange() as one:
+        assert "," not in await one.sent()
+
+
+async def test_what_needs_another_body_or_key_is_nothing_to_fall_back_on() -> None:
+    """The bytes are on their way when Envoy falls back: another served name or key could not be put in."""
+    named = two_pools(pools=", model: gemma4, retry: {attempts: 3}")
+    async with picker(named) as running, running.exchange() as one:
+        assert "10.0.0.3:8000" not in await one.sent()
+    keyed = one_endpoint(
+        endpoint='{url: "http://10.0.0.1:8000", api_key: a}, {url: "http://10.0.0.2:8000", api_key: b}'
+    )
+    async with picker(keyed) as running, running.exchange() as one:
+        assert "," not in await one.sent()
+
+
+async def test_the_endpoint_that_served_gets_the_request() -> None:
+    """Envoy fell back: the count moves to the endpoint that it used, and the first one has failed."""
+    async with picker(two_pools()) as running, running.exchange() as one:
+        first, second = (await one.sent(STREAM)).split(",")
+        await one.response_head(kind="text/event-stream", served=second)
+        await one.answer()
+        flying = {e.url: e.in_flight for pool in running.core.pools for e in pool.endpoints}
+        failures = {e.url: e.breaker.consecutive for pool in running.core.pools for e in pool.endpoints}
+
+        assert (flying[f"http://{first}"], flying[f"http://{second}"]) == (0, 1)
+        assert failures[f"http://{first}"] == 1
+        await one.response_body(b"data: [DONE]\n\n", ended=True)
+        outcome = await running.outcome()
+        assert (outcome.endpoint, outcome.attempts) == (f"http://{second}", 2)
+        assert running.in_flight == 0
+
+
+async def test_only_endpoints_of_the_subset_are_picked() -> None:
+    """The data plane's hint binds, for the first endpoint and for those to fall back on."""
+    async with picker(two_pools()) as running:
+        for subset in (["10.0.0.2:8000"], ["10.0.0.2:8000", "10.9.9.9:8000"], "10.0.0.2:8000"):
+            async with running.exchange() as one:
+                assert await one.sent(subset=subset) == "10.0.0.2:8000"
+
+
+@pytest.mark.parametrize("subset", [[], ["10.9.9.9:8000"]])
+async def test_a_subset_without_a_usable_endpoint_is_503(subset: list[str]) -> None:
+    """As the protocol has it, for an empty list too."""
+    async with picker(two_pools()) as running, running.exchange() as one:
+        await one.request_head(subset=subset)
+        await one.request_body(CHAT)
+        status, code, _ = refusal(await one.answer())
+        assert (status, code) == (503, "nothing_available")
+        assert (await running.outcome()).result is Result.REJECTED
+
+
+async def test_no_endpoint_up_is_503_with_a_time_to_come_back() -> None:
+    """Every endpoint is known to be down."""
+    async with picker(one_endpoint()) as running, running.exchange() as one:
+        for pool in running.core.pools:
+            for endpoint in pool.endpoints:
+                endpoint.probed(False)
+        await one.request_head()
+        await one.request_body(CHAT)
+        status, code, headers = refusal(await one.answer())
+        assert (status, code) == (503, "nothing_available")
+        assert int(headers["retry-after"]) >= 1
+        assert headers["content-type"] == "application/json"
+
+
+async def test_full_endpoints_are_429() -> None:
+    """They work, and have no place within the policy's patience: the request is dropped for load."""
+    async with picker(one_endpoint(pool=FULL)) as running, running.exchange() as first, running.exchange() as second:
+        await first.sent()
+        await second.request_head()
+        await second.request_body(CHAT)
+        status, code, headers = refusal(await second.answer())
+        assert (status, code) == (429, "rate_limit_exceeded")
+        assert int(headers["retry-after"]) >= 1
+
+
+async def test_a_request_waits_for_a_place_and_gets_it() -> None:
+    """The queue is the proxy's: when the first request ends, the second goes."""
+    patient = FULL.replace("queue_wait: 0s", "queue_wait: 30s")
+    async with picker(one_endpoint(pool=patient)) as running, running.exchange() as first, running.exchange() as second:
+        await first.sent()
+        await second.request_head()
+        await second.request_body(CHAT)
+        await running.until(lambda: running.core.pools["only"].waiting == 1)
+        await first.response_head(ended=True)
+        await first.answer()
+
+        assert (await second.answer()).WhichOneof("response") == "request_headers"
+
+
+async def test_keys_and_limits_are_the_proxys() -> None:
+    """A missing key is 401, an exceeded limit 429, and this gateway's keys and hints go no further."""
+    access = "access: {keys: [{name: alpha, env: ALPHA, requests_per_minute: 1}]}"
+    keyed = {"authorization": "Bearer secret", "x-gateway-task": "chat", "x-gateway-inference-objective": "o"}
+    async with picker(one_endpoint(access), {"ALPHA": "secret"}) as running:
+        async with running.exchange() as one:
+            await one.request_head()
+            assert refusal(await one.answer())[:2] == (401, "invalid_api_key")
+        async with running.exchange() as one:
+            await one.request_head(headers=keyed)
+            await one.request_body(CHAT)
+            mutation = (await one.answer()).request_headers.response.header_mutation
+            assert list(mutation.remove_headers) == ["authorization", "x-gateway-task"]
+        async with running.exchange() as one:
+            await one.request_head(headers=keyed)
+            await one.request_body(CHAT)
+            assert refusal(await one.answer())[0] == 429
+
+
+async def test_an_endpoints_own_key_is_put_in() -> None:
+    """vLLM's `--api-key` is the endpoint's, never the client's."""
+    policy = one_endpoint(endpoint='{url: "http://10.0.0.1:8000", api_key: engine}')
+    async with picker(policy) as running, running.exchange() as one:
+        await one.request_head(headers={"authorization": "Bearer mine", "x-api-key": "mine"})
+        await one.request_body(CHAT)
+        answer = await one.answer()
+        assert put(answer)["authorization"] == "Bearer engine"
+        assert list(answer.request_headers.response.header_mutation.remove_headers) == ["x-api-key"]
+
+
+async def test_an_unknown_model_or_path_is_refused_here() -> None:
+    """No endpoint is asked; a path that the proxy does not have is none here."""
+    async with picker(one_endpoint()) as running:
+        async with running.exchange() as one:
+            await one.request_head()
+            await one.request_body(CHAT.replace(b'"m"', b'"other"'))
+            assert refusal(await one.answer())[:2] == (404, "model_not_found")
+        for path in ("/sleep", "/v1/load_lora_adapter"):
+            async with running.exchange() as one:
+                await one.request_head(path)
+                assert refusal(await one.answer())[:2] == (404, "not_found")
+
+
+async def test_a_name_is_resolved_and_one_that_does_not_is_never_picked() -> None:
+    """Envoy takes addresses only."""
+    policy = two_pools().replace("10.0.0.1", "localhost").replace("10.0.0.2", "no-such-pod.invalid")
+    policy = policy.replace("10.0.0.3", "also-not.invalid")
+    async with picker(policy) as running, running.exchange() as one:
+        assert await one.sent() in ("127.0.0.1:8000", "[::1]:8000")
+
+
+async def test_a_stored_response_is_asked_for_where_it_is() -> None:
+    """An answer's id is kept with its endpoint, and the next turn goes there."""
+    answer = b'{"id":"resp_1","object":"response","model":"m","status":"completed","output":[]}'
+    async with picker(two_pools()) as running:
+        async with running.exchange() as one:
+            home = (await one.sent(b'{"model":"m","input":"hello"}', path="/v1/responses")).split(",")[0]
+            await one.response_head()
+            await one.response_body(answer, ended=True)
+            await one.answer()
+            await one.answer()
+            assert await one.over()
+        for _ in range(4):
+            async with running.exchange() as one:
+                assert await one.sent(path="/v1/responses/resp_1", method="GET", ended=True) == home
+            await asyncio.sleep(0)
