@@ -24,6 +24,7 @@ from gateway.app import build
 from gateway.bench import command as bench_command
 from gateway.decisions import command as replay_command
 from gateway.deployments import command as recipe_command
+from gateway.epp import command as epp_command
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import shared_by_workers
@@ -93,6 +94,8 @@ def _add_running(verb: MakeVerb) -> None:
     demo.add_arguments(made)
     made = verb("serve", _serve, "run the gateway", "Runs the gateway on a policy file, which may be edited live.")
     settings.add_arguments(made)
+    made = verb("epp", epp_command.main, "pick endpoints for Envoy, which carries the bytes itself (ext-proc)")
+    epp_command.add_arguments(made)
     made = verb("sim", sim_command.main, "run one simulated vLLM server")
     sim_command.add_arguments(made)
     made = verb("simulate", simulate_command.main, "policies against workloads on a virtual clock, with no GPU")
