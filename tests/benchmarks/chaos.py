@@ -33,11 +33,11 @@ from typing import Any
 
 from tests.benchmarks.chaos_account import Account, account
 from tests.benchmarks.chaos_answers import Verdict
-from tests.benchmarks.chaos_backend import MODEL, read_journals
+from tests.benchmarks.chaos_backend import MODEL, read_journals, scale_for
 from tests.benchmarks.chaos_clients import KINDS, Crowd, Record, Target, learn_answers
-from tests.benchmarks.chaos_fleet import KEY, MTP, PLAIN, Fleet, settings_text
+from tests.benchmarks.chaos_fleet import BACKENDS, KEY, MTP, PLAIN, Fleet, settings_text
 from tests.benchmarks.chaos_schedule import Chaos, Timeline, draw
-from tests.benchmarks.process import family, rss_bytes
+from tests.benchmarks.process import ending_in_order, family, rss_bytes
 from tests.benchmarks.stats import middle, percentile, slope
 
 LEAVING = 0.3
@@ -130,8 +130,9 @@ async def run(options: Options, folder: Path, say: Callable[[str], None]) -> Res
     result = Result(options)
     settings = settings_text(options.first_byte)
     with Fleet(folder, workers=options.workers, scale=options.scale, settings=settings) as fleet:
-        expected = await learn_answers(fleet.backends[0].port, MODEL)
-        if await learn_answers(fleet.backends[PLAIN].port, MODEL) != expected:
+        one, other = (learn_answers(fleet.backends[number].port, MODEL) for number in (0, PLAIN))
+        expected, drafted = await asyncio.gather(one, other)
+        if drafted != expected:
             raise RuntimeError("the plain and the MTP back end give different answers")
         target = Target(fleet.port, MODEL, KEY, PATIENCE)
         say("one of six back ends hangs")
@@ -278,8 +279,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     seconds, streams = (20.0, 60) if given.quick else (given.seconds, given.streams)
-    # Tokens a second in all are what one machine can carry: the more clients, the slower each answer.
-    scale = given.scale or min(1.0, 60 / streams)
+    scale = given.scale or scale_for(streams, BACKENDS)
     calm, first_byte = (3.0, 10.0) if given.quick else (20.0, 30.0)
     options = Options(seconds, streams, given.seed, given.workers, scale, calm, first_byte, not given.quick)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -297,4 +297,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_in_order(main))

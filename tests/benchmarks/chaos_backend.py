@@ -21,12 +21,36 @@ from typing import Any
 
 import uvicorn
 
+from gateway.profiles import match_profile
 from gateway.sim.http import Message, Receive, Scope, Send
 from gateway.sim.server import SimApp, create_app
 from gateway.sim.settings import SimSettings
 
 MODEL = "chaos-model"
+TOKENS_PER_SECOND = 2000.0
+"""Of all clients together: what one machine with two cores can carry besides everything else."""
+PROMPT, CONTEXT = 50, 150
+"""Tokens of a usual request, and beside them its answer's."""
 ERROR_ONLY = b'data: {"error"'
+
+
+def settings_of(port: int, k: int, scale: float) -> SimSettings:
+    return SimSettings(served_names=(MODEL,), port=port, k=k, time_scale=scale)
+
+
+def token_seconds(streams: float) -> float:
+    """Between two tokens of a stream at real speed, where one plain back end has so many: a step, and the prompts that
+    join it."""
+    settings = settings_of(0, 0, 1.0)
+    profile = match_profile(settings.profile, settings.model, settings.architecture)
+    batch = min(max(round(streams), 1), settings.max_num_seqs)
+    return profile.step_seconds(batch, 0, CONTEXT) + profile.prefill_stall_seconds(PROMPT, 0)
+
+
+def scale_for(streams: int, backends: int) -> float:
+    """The back ends' speed against real ones with which so many clients make `TOKENS_PER_SECOND`, at most 1: the more
+    clients, the slower each answer."""
+    return min(1.0, TOKENS_PER_SECOND * token_seconds(streams / backends) / streams)
 
 
 class Journal:
@@ -116,7 +140,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--journal", type=Path, required=True)
     options = parser.parse_args(arguments)
-    settings = SimSettings(served_names=(MODEL,), port=options.port, k=options.k, time_scale=options.scale)
+    settings = settings_of(options.port, options.k, options.scale)
     app = JournalledApp(create_app(settings), Journal(options.journal))
     uvicorn.run(
         app,

@@ -25,6 +25,10 @@ KINDS: Sequence[Kind] = (
 )
 
 
+LEARNING_PATIENCE = 300.0
+"""Seconds for an answer of a back end that is slowed down as far as can be and has nothing else to do."""
+
+
 @dataclass(frozen=True, slots=True)
 class Leave:
     """Where a client goes away: after so many seconds, or after so many bytes of the answer."""
@@ -183,12 +187,14 @@ class Crowd:
 
 async def learn_answers(port: int, model: str) -> dict[str, str]:
     """The text of each kind's answer, by the kind's name, as a back end gives it. Raises RuntimeError."""
-    target = Target(port, model, "", 60.0)
-    texts: dict[str, str] = {}
-    for kind in KINDS:
+    target = Target(port, model, "", LEARNING_PATIENCE)
+
+    async def text(kind: Kind) -> str:
         whole = Kind(kind.name, kind.prompt, kind.tokens, stream=False)
         received = await ask(target, f"learn-{kind.name}", whole)
         if received.status != 200:
-            raise RuntimeError(f"a back end answered {received.status}: {received.body!r}")
-        texts[kind.name] = orjson.loads(received.body)["choices"][0]["message"]["content"]
-    return texts
+            raise RuntimeError(f"a back end answered {received.status}: {received.body!r} {received.note}")
+        return str(orjson.loads(received.body)["choices"][0]["message"]["content"])
+
+    texts = await asyncio.gather(*(text(kind) for kind in KINDS))
+    return {kind.name: found for kind, found in zip(KINDS, texts, strict=True)}

@@ -16,7 +16,7 @@ import httpx
 import redis
 
 from tests.benchmarks.chaos_backend import MODEL
-from tests.benchmarks.process import ROOT, Child, free_ports, listens, python_module
+from tests.benchmarks.process import ROOT, Child, bound_to_parent, free_ports, listens, python_module
 from tests.redis_server import RedisServer
 
 PLAIN, MTP = 3, 3
@@ -49,6 +49,7 @@ class Backend:
                 cwd=ROOT,
                 stdout=log,
                 stderr=log,
+                preexec_fn=bound_to_parent(signal.SIGKILL),
             )
 
     def wait(self) -> None:

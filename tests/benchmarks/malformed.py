@@ -33,7 +33,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.benchmarks.malformed_cases import MODEL, Case, cases
 from tests.benchmarks.malformed_client import AcceptsAll, Seen, send
-from tests.benchmarks.process import Child, family, free_ports, listens, python_module, rss_bytes
+from tests.benchmarks.process import Child, ending_in_order, family, free_ports, listens, python_module, rss_bytes
 from tests.benchmarks.stats import middle
 
 BATCH = 2000
@@ -228,4 +228,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ending_in_order(main))

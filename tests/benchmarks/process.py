@@ -6,6 +6,7 @@ waited for; its grain is one clock tick (10 ms), so measured windows last second
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -19,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+_SET_DEATH_SIGNAL = 1
+"""`PR_SET_PDEATHSIG` of Linux's prctl."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,6 +92,38 @@ def pinned(cores: frozenset[int]) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
+def ending_in_order(main: Callable[[], int]) -> int:
+    """`main`'s exit code, or 130 where a signal ended it. SIGTERM and SIGHUP end it as Ctrl-C does: what is on the
+    stack cleans up, and children end. Ctrl-C works even where a shell had the program started with that ignored.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    handlers = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: interrupt, signal.SIGHUP: interrupt}
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    try:
+        return main()
+    except KeyboardInterrupt:
+        return 130
+
+
+def bound_to_parent(number: signal.Signals) -> Callable[[], None] | None:
+    """What a child must do before it runs its program, so that it gets this signal when the thread that started it
+    ends, even by SIGKILL; None where the system has no such thing."""
+    if not sys.platform.startswith("linux"):
+        return None
+    parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
+
+    def bind() -> None:
+        prctl(_SET_DEATH_SIGNAL, int(number))
+        if os.getppid() != parent:
+            os.kill(os.getpid(), number)
+
+    return bind
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on just now."""
     sockets = [socket.socket() for _ in range(count)]
@@ -109,7 +144,7 @@ class StartFailed(Exception):
 class Child:
     """A running program in its own process group; leaving the context ends the group.
 
-    Entering raises StartFailed when there is no such program.
+    Entering raises StartFailed when there is no such program. The thread that enters must stay.
     """
 
     argv: Sequence[str]
@@ -128,6 +163,7 @@ class Child:
                 self._process = subprocess.Popen(
                     list(self.argv), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                     cwd=self.folder, env=environment, start_new_session=True,
+                    preexec_fn=bound_to_parent(signal.SIGTERM),
                 )  # fmt: skip
         except OSError as error:
             raise StartFailed(str(error)) from error
