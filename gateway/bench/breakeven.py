@@ -136,7 +136,7 @@ class BreakEven:
         return text
 
     def _source(self, fitted: Fitted) -> str:
-        kind = "SIMULATED back ends, not hardware" if self._simulated else "Measured"
+        kind = f"SIMULATED back ends ({'; '.join(self._simulated)}), not hardware" if self._simulated else "Measured"
         streams = f"{self._concurrency[0]} to {self._concurrency[-1]} streams"
         return (
             f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "

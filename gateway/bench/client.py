@@ -7,6 +7,7 @@ seconds of a monotonic clock.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,6 +22,7 @@ from gateway.telemetry.vllm import PageReader, Snapshot
 from gateway.upstream.client import Headers, Timeouts
 from gateway.upstream.connect import connect
 
+_SCALE = re.compile(rb"\+simulated\.x([0-9.e+]+)")
 TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=300.0)
 
 
@@ -42,7 +44,8 @@ class Target:
     model: str = ""
     """Empty: the only one that the endpoint serves."""
     key: str | None = field(default=None, repr=False)
-    headers: tuple[tuple[str, str], ...] = ()
+    pool: str = ""
+    """The pool that a gateway is asked for: a name, `plain` or `mtp`. Empty: no gateway, or its own choice."""
     settle: float = 0.0
     """Seconds until counters behind a gateway, which reads them at intervals, have caught up."""
 
@@ -54,6 +57,14 @@ class About:
     model: str
     version: str | None
     simulated: bool
+    time_scales: tuple[float, ...] = ()
+    """How much faster than their hardware simulated engines play, where they say so."""
+
+    @property
+    def label(self) -> str:
+        """What a report adds to the name of a simulated side."""
+        told = " and ".join(f"{scale:g}" for scale in self.time_scales)
+        return f", {told} times as fast as its profile" if told else ""
 
 
 class Endpoint:
@@ -94,8 +105,9 @@ class Endpoint:
         self.about = About(model or served[0], *await self._version())
         return self
 
-    async def _version(self) -> tuple[str | None, bool]:
-        """The version, and whether what answers says that it is simulated; through a gateway, its back ends do."""
+    async def _version(self) -> tuple[str | None, bool, tuple[float, ...]]:
+        """The version, whether what answers says that it is simulated, at which time scales; through a gateway, its
+        back ends do."""
         pages: list[bytes] = []
         for path in ("/version", "/gateway/pools"):
             try:
@@ -104,7 +116,9 @@ class Endpoint:
                 continue
             if status == 200:
                 pages.append(body)
-        return (parse_version(pages[0]) if pages else None), any(b"simulated" in page for page in pages)
+        version = parse_version(pages[0]) if pages else None
+        scales = {float(found) for page in pages for found in _SCALE.findall(page)}
+        return version, any(b"simulated" in page for page in pages), tuple(sorted(scales))
 
     async def ready(self) -> bool:
         """Whether /health says so."""
@@ -122,11 +136,12 @@ class Endpoint:
         reading = Reading(self._clock)
         full = {"model": self.about.model, "stream": True, "stream_options": {"include_usage": True}, **body}
         headers = [*self._headers, (b"content-type", b"application/json")]
-        headers += [(name.encode(), value.encode()) for name, value in self.target.headers]
+        if self.target.pool:
+            headers.append((b"x-gateway-pool", self.target.pool.encode()))
         error = None
         try:
             answer = await self._origin.send(b"POST", b"/v1/chat/completions", headers, orjson.dumps(full), TIMEOUTS)
-            error = await reading.read(answer)
+            error = await reading.read(answer) or reading.elsewhere(self.target.pool)
         except GatewayError as failure:
             error = failure.code
         row = reading.row(self.target.label, tag, sent if due is None else due, error)

@@ -9,7 +9,7 @@ least; of depths within the noise of each other the smaller one, which costs les
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -17,7 +17,7 @@ from gateway.bench.client import Endpoint, Target, UsageError, accepted
 from gateway.bench.drive import Body, Tick, closed, require
 from gateway.bench.engines import Launcher
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, count, opened, target
+from gateway.bench.session import add_common, count, opened, target, through
 from gateway.bench.sources import class_prompts, published, published_dict
 from gateway.bench.summary import Side, acceptance_dict, change, positions_text, ratio
 from gateway.figures.report import Plot, Report, Series, Table
@@ -31,14 +31,20 @@ CLASSES = ("prose", "math", "code", "json")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--endpoint", action="append", default=[], metavar="K=URL", help="back end that drafts K tokens; repeat"
+        "--endpoint",
+        action="append",
+        default=[],
+        metavar="K=URL",
+        help="back end that drafts K tokens, or a pool's name with --url; repeat",
     )
     parser.add_argument(
         "--command",
         metavar="TEMPLATE",
         help="starts the engine with {k} drafts, for K = 0, 1, ...; it serves at --url and is stopped after each K",
     )
-    parser.add_argument("--url", metavar="URL", help="where the engine of --command serves")
+    parser.add_argument(
+        "--url", metavar="URL", help="where the engine of --command serves; else a gateway with a pool for each K"
+    )
     parser.add_argument(
         "--start-timeout", type=count, default=600, metavar="SECONDS", help="for an engine to start (%(default)s)"
     )
@@ -52,14 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def make(args: argparse.Namespace) -> Depth:
     """Raises UsageError."""
-    if bool(args.command) == bool(args.endpoint) or bool(args.command) != bool(args.url):
-        raise UsageError("give --endpoint K=URL for each depth, or --command TEMPLATE with --url URL")
+    if bool(args.command) == bool(args.endpoint) or (args.command and not args.url):
+        raise UsageError(
+            "give --endpoint K=URL for each depth, --endpoint K=POOL with a gateway's --url, or --command with --url"
+        )
     targets: dict[int, Target] = {}
     for text in args.endpoint:
         k, _, url = text.partition("=")
         if not k.strip().isdecimal() or not url:
             raise UsageError(f"--endpoint {text}: expected K=URL, as 2=http://127.0.0.1:8002")
-        targets[int(k)] = target(args, f"k={int(k)}", url)
+        label = f"k={int(k)}"
+        targets[int(k)] = through(args, label, url) if args.url else target(args, label, url)
     launcher = None
     if args.command:
         launcher = Launcher(args.command, args.url, float(args.start_timeout))
@@ -137,6 +146,9 @@ class Depth:
     async def _level(self, k: int, endpoint: Endpoint, rows: list[Row], before: dict[str, float]) -> Level:
         require(rows, "depth")
         found = accepted(rows, before, await endpoint.counters())
+        if found and endpoint.target.pool:
+            # A gateway counts the positions of all its pools.
+            found = replace(found, positions=found.positions[:k])
         if k and found is None:
             raise UsageError(f"k={k} ({endpoint.target.url}): /metrics counts no drafts; is it an MTP engine?")
         if found and len(found.positions) not in (0, k):

@@ -127,7 +127,7 @@ def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[boo
     stall = 1000.0 * max(stalls.get(False, 0.0), 0.0)
     return Prefill(
         fixed=max(fixed, 0.0),
-        mtp_fixed=extra,
+        mtp_fixed=max(extra, -max(fixed, 0.0)),
         stall=stall,
         mtp_stall=1000.0 * max(stalls.get(True, 0.0), 0.0) - stall,
         tokens_per_second=rate,

@@ -15,9 +15,10 @@ from typing import Any
 import orjson
 
 from gateway.telemetry.spec_decode import find_spec_metrics
-from gateway.types import SpecSample
+from gateway.types import PoolKind, Reason, SpecSample
 from gateway.upstream.client import Response
 
+_KINDS = (PoolKind.PLAIN, PoolKind.MTP)
 _MAX_PAGE = 16_000_000
 _SHOWN = 200
 
@@ -70,6 +71,7 @@ class Reading:
         self._last: float | None = None
         self._usage: Mapping[str, Any] = {}
         self._pool: str | None = None
+        self._reason: str | None = None
         self._spec: SpecSample | None = None
         self._failed: str | None = None
         self._simulated = False
@@ -77,7 +79,7 @@ class Reading:
     async def read(self, answer: Response) -> str | None:
         """Takes the whole answer; says what was wrong with it."""
         try:
-            self._pool = next((v.decode("latin-1") for n, v in answer.headers if n == b"x-gateway-pool"), None)
+            self._pool, self._reason = (_header(answer, name) for name in (b"x-gateway-pool", b"x-gateway-reason"))
             if answer.status != 200:
                 return f"HTTP {answer.status}: {message(await whole(answer))}"
             while piece := await answer.read():
@@ -85,6 +87,14 @@ class Reading:
         finally:
             answer.close()
         return self._failed or (None if self._opened is not None else "an answer without tokens")
+
+    def elsewhere(self, pool: str) -> str | None:
+        """What is wrong where a gateway was asked for a pool: times of another one would pass for its times."""
+        if not pool or (self._reason == Reason.CLIENT and (pool in _KINDS or pool == self._pool)):
+            return None
+        if self._reason is None:
+            return "no x-gateway-reason: not a gateway, or one that keeps its answer headers to itself"
+        return f"asked for {pool}, the gateway chose {self._pool} ({self._reason}); are hints of clients allowed?"
 
     def _feed(self, piece: bytes, now: float) -> None:
         *events, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").split(b"\n\n")
@@ -133,6 +143,10 @@ class Reading:
             simulated=self._simulated,
             error=error,
         )
+
+
+def _header(answer: Response, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for key, value in answer.headers if key == name), None)
 
 
 async def whole(answer: Response) -> bytes:

@@ -113,7 +113,7 @@ async def opened(targets: Sequence[Target], simulated: list[str]) -> AsyncIterat
             await endpoint.open()
         yield endpoints
     finally:
-        simulated += [endpoint.target.label for endpoint in endpoints if endpoint.about.simulated]
+        simulated += [e.target.label + e.about.label for e in endpoints if e.about.simulated]
         for endpoint in endpoints:
             await endpoint.aclose()
 
@@ -127,6 +127,14 @@ def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:
     if runs is not None:
         parser.add_argument("--runs", type=count, default=runs, metavar="N", help="repeats (%(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="draws prompts and arrivals (%(default)s)")
+    parser.add_argument(
+        "--settle",
+        type=seconds,
+        default=GATEWAY_SETTLE,
+        metavar="SECONDS",
+        help="with a gateway: time until it has read its back ends' counters, its telemetry interval and a bit more "
+        "(%(default)s)",
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument("--quick", action="store_true", help="a small part of it: a check, not a figure to quote")
@@ -148,14 +156,15 @@ def target(args: argparse.Namespace, label: str, url: str, **more: object) -> Ta
     return Target(label=label, url=url, **values)
 
 
+def through(args: argparse.Namespace, label: str, pool: str) -> Target:
+    """One pool of the gateway at `--url`."""
+    return target(args, label, args.url, pool=pool, settle=args.settle)
+
+
 def pair(args: argparse.Namespace) -> tuple[Target, Target]:
     """The plain and the MTP target. Raises UsageError where they are not named."""
     if args.url and not (args.plain or args.mtp):
-        plain, mtp = (
-            target(args, kind, args.url, headers=(("x-gateway-pool", kind),), settle=GATEWAY_SETTLE)
-            for kind in ("plain", "mtp")
-        )
-        return plain, mtp
+        return through(args, "plain", "plain"), through(args, "mtp", "mtp")
     if not (args.plain and args.mtp) or args.url:
         raise UsageError("name both sides, --plain URL and --mtp URL, or a gateway with --url URL")
     return target(args, "plain", args.plain), target(args, "mtp", args.mtp)
@@ -166,6 +175,14 @@ def count(text: str) -> int:
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time of at least 0, for argparse."""
+    value = float(text)
+    if not 0.0 <= value <= 600.0:
+        raise argparse.ArgumentTypeError("must lie between 0 and 600")
     return value
 
 

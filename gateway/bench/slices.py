@@ -15,7 +15,7 @@ from typing import Any
 from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Body, Tick, closed, endless, require
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, count, opened, target
+from gateway.bench.session import add_common, count, opened, target, through
 from gateway.bench.sources import class_prompts, data, filler, published, published_dict
 from gateway.bench.summary import change, latencies
 from gateway.figures.report import Plot, Report, Series, Table
@@ -28,8 +28,13 @@ QUANTILES = (50, 95, 99)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--slice", action="append", required=True, metavar="URL", help="a back end on the card; repeat, up to four"
+        "--slice",
+        action="append",
+        required=True,
+        metavar="URL",
+        help="a back end on the card, or a pool's name with --url; repeat, up to four",
     )
+    parser.add_argument("--url", metavar="URL", help="a gateway with a pool for each slice")
     parser.add_argument("--concurrency", type=count, default=8, metavar="N", help="requests a slice (%(default)s)")
     parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="of a long answer (%(default)s)")
     parser.add_argument(
@@ -42,7 +47,8 @@ def make(args: argparse.Namespace) -> Slices:
     """Raises UsageError."""
     if len(args.slice) > MOST or len(set(args.slice)) < len(args.slice):
         raise UsageError(f"name up to {MOST} different back ends, each with --slice URL")
-    return Slices(args, [target(args, f"slice {i}", url) for i, url in enumerate(args.slice)])
+    named = through if args.url else target
+    return Slices(args, [named(args, f"slice {i}", name) for i, name in enumerate(args.slice)])
 
 
 class Slices:

@@ -67,7 +67,7 @@ class Report:
     @property
     def label(self) -> str:
         """What every output says about simulated back ends."""
-        return f"SIMULATED back ends ({', '.join(self.simulated)}): not a measurement of hardware" * bool(
+        return f"SIMULATED back ends ({'; '.join(self.simulated)}): not a measurement of hardware" * bool(
             self.simulated
         )
 

@@ -23,7 +23,7 @@ from gateway.sim.kv import BLOCK_TOKENS
 from gateway.sim.metrics import Metrics
 from gateway.sim.prompts import chat_prompt
 from gateway.sim.request import decode_json
-from gateway.sim.settings import VERSION, SimSettings
+from gateway.sim.settings import SimSettings
 from gateway.sim.surface import OtherRoutes
 from gateway.sim.tokens import Vocabulary
 
@@ -155,10 +155,9 @@ class SimApp:
 
     async def _version(self, scope: Scope, receive: Receive, reply: Reply) -> None:
         profile = self._driver.engine.profile
-        about = {
-            "version": VERSION,
-            "simulated": {"profile": profile.name, "source": profile.source, "k": self._settings.k},
-        }
+        settings = self._settings
+        simulated = {"profile": profile.name, "source": profile.source, "k": settings.k}
+        about = {"version": settings.version, "simulated": {**simulated, "time_scale": settings.time_scale}}
         await reply.whole(200, orjson.dumps(about))
 
     async def _load(self, scope: Scope, receive: Receive, reply: Reply) -> None:

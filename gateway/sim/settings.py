@@ -57,6 +57,11 @@ class SimSettings:
             raise ValueError("the key/value cache must hold max_model_len tokens and two blocks more")
 
     @property
+    def version(self) -> str:
+        """What `/version` says: also how much faster than the profile it plays, as `+simulated.x15`."""
+        return VERSION if self.time_scale == 1.0 else f"{VERSION}.x{self.time_scale:g}"
+
+    @property
     def names(self) -> tuple[str, ...]:
         return self.served_names or (self.model,)
 

@@ -124,6 +124,13 @@ def test_prefill_and_stalls_come_back() -> None:
     assert found.tokens_per_second == pytest.approx(truth.prefill.tokens_per_second, rel=0.01)
 
 
+def test_noise_makes_no_negative_prefill() -> None:
+    """A drafting engine that happened to answer before the other still takes time."""
+    found = fit_prefill([(False, 64.0, 0.05), (True, 64.0, 0.001), (False, 512.0, 0.06), (True, 512.0, 0.011)], {})
+
+    assert found.fixed + found.mtp_fixed >= 0.0
+
+
 def test_rates_that_noise_made_rise_are_kept_level() -> None:
     """A profile takes no rising acceptance."""
     assert falling([0.5, 0.6, 0.2, -0.1]) == [0.5, 0.5, 0.2, 0.0]
