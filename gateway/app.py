@@ -82,7 +82,7 @@ def build(
 
     `lines` takes the requests' log lines, see `logs.configure`. `own_process` says that stop signals are this
     application's to drain on; `follow` finds endpoints in another way than by this machine's resolver and cluster.
-    Raises InvalidSetting, and PolicyInvalid for a shadow policy.
+    Raises InvalidSetting, and PolicyInvalid for a shadow or canary policy.
     """
     rng = rng or Random()
     # Once only: a name taken a second time is another worker's.
@@ -181,6 +181,8 @@ def compose(
         new_id=request_ids(rng),
         tracer=tracer,
     )
+    if path := settings.canary_policy:
+        core.canary = hindsight.send_canary(path, env, watch, clock, rng, lambda: adopt(core, core.active))
     adopt(core, core.active)
     discovery.on_change = lambda: core.pools.apply(discovery.fill(core.active.policy))
     if settings.shadow_policy:
@@ -224,7 +226,7 @@ def adopt(core: Core, active: Active) -> None:
     core.metrics.allow(policy.models, policy.pools)
     core.pools.apply(core.discovery.fill(policy))
     core.limits.apply(policy.access)
-    core.active = active
+    core.active = core.canary.beside(active) if core.canary else active
 
 
 def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping
+from random import Random
 from typing import Any
 
 from gateway.api.core import Learned
+from gateway.canary import Canary
+from gateway.decisions.canary import CanaryJudge
 from gateway.decisions.log import DecisionLog
-from gateway.decisions.metrics import DecisionMetrics, ShadowMetrics
+from gateway.decisions.metrics import CanaryMetrics, DecisionMetrics, ShadowMetrics
 from gateway.decisions.shadow import Shadow
 from gateway.metrics import Metrics
 from gateway.policy.load import PolicyInvalid, load_policy
@@ -58,6 +61,7 @@ class Hindsight:
     def __init__(self, learned: Learned, decisions: DecisionLog, metrics: Metrics, now: float) -> None:
         self.decisions = decisions
         self.shadow: Shadow | None = None
+        self.canary: Canary | None = None
         self._learned = learned
         self._lessons = Lessons(now)
         self._metrics = metrics
@@ -74,6 +78,20 @@ class Hindsight:
 
         self._watcher = PolicyWatcher(path, env, policy, on_change=shadow.adopt, on_failure=on_failure, clock=clock)
 
+    def send_canary(
+        self,
+        path: str,
+        env: Mapping[str, str],
+        view: LoadView,
+        clock: Callable[[], float],
+        rng: Random,
+        on_change: Callable[[], None],
+    ) -> Canary:
+        """Makes the policy in `path` the canary, and compares it with the live one. Raises PolicyInvalid."""
+        judge = CanaryJudge(CanaryMetrics(self._metrics), view, clock)
+        self.canary = Canary(path, env, self._learned, judge, clock, rng, on_change)
+        return self.canary
+
     def observe(self, outcome: Outcome) -> None:
         regret = None
         # What never reached a back end has nothing to teach.
@@ -85,9 +103,14 @@ class Hindsight:
         self.decisions.observe(outcome, regret)
         if self.shadow:
             self.shadow.observe(outcome)
+        if self.canary:
+            self.canary.judge.observe(outcome, regret)
 
     def begin(self) -> list[Coroutine[Any, Any, None]]:
         """The endless tasks, once what earlier processes learned has been restored."""
         if self.shadow:
             self.shadow.learn_from(self._learned.routing)
-        return [self.decisions.run(), *([self._watcher.run()] if self._watcher else [])]
+        if self.canary:
+            self.canary.judge.learn_from(self._learned.routing)
+        followed = (self._watcher, self.canary)
+        return [self.decisions.run(), *(one.run() for one in followed if one)]

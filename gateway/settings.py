@@ -31,6 +31,7 @@ class Settings:
     log_level: str = _setting("info", "least severe line that is logged", choices=("debug", "info", "warning", "error"))
     state_dir: str = _setting("", "folder that keeps what was learned across restarts, where there is no Redis")
     shadow_policy: str = _setting("", "a second policy file that decides silently beside the first")
+    canary_policy: str = _setting("", "a policy file that decides for a share of the requests, for real")
     redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
 
 

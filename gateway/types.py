@@ -288,3 +288,5 @@ class Outcome:
     """The gateway's own error code, or None."""
     trace: Trace | None = None
     """None where tracing is off."""
+    canary: str | None = None
+    """The canary policy's hash, where it decided; None: the live policy."""

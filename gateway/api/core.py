@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Protocol
 
 from gateway.access.keys import Keyring
@@ -26,7 +27,7 @@ from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.slices import SliceReport
 from gateway.telemetry.view import TelemetryView
-from gateway.types import Estimate, Features, LoadView, Outcome, Trace
+from gateway.types import Estimate, Features, Hints, LoadView, Outcome, Trace
 from gateway.upstream.pools import Pools
 
 
@@ -40,13 +41,47 @@ class Active:
     opinion: OpinionDesk | None
     version: int
     """Counts the policies that this process has had live."""
+    header_names: frozenset[str]
+    """Of the headers that conditions look at, a canary's too."""
+    trial: Trial | None = None
+    """The canary, where there is one that takes a share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A policy that decides for a share of the live one's requests."""
+
+    active: Active
+    share: float
+    draw: Callable[[], float]
+    """From 0 to 1, for requests that belong to no conversation."""
+
+    def takes(self, model: str | None, features: Features, hints: Hints) -> bool:
+        """Whether this request is the canary's. A conversation stays with one policy, in every process, and one that
+        a small share takes stays when the share grows. What the canary has no model for is the live policy's."""
+        policy = self.active.policy
+        if not (policy.resolve(model) if model else len(policy.models) == 1):
+            return False
+        place = place_of(features, hints)
+        return (self.draw() if place is None else place) < self.share
+
+
+def place_of(features: Features, hints: Hints) -> float | None:
+    """Where a conversation stands between 0 and 1, alike everywhere; None for what is no conversation."""
+    if hints.session:
+        key = hints.session.encode("utf-8", "surrogatepass")
+    elif features.thread_key:
+        key = b"%d" % features.thread_key
+    else:
+        return None
+    return int.from_bytes(blake2b(key, digest_size=8, person=b"canary").digest()) / 2**64
 
 
 def activate(
     policy: Policy, version: int, state: RoutingState | None = None, opinion: OpinionDesk | None = None
 ) -> Active:
     """The only way from a policy to a live one, at the start and on every reload. `state` is what routing learned."""
-    return Active(policy, Router(policy, state), Keyring(policy.access), opinion, version)
+    return Active(policy, Router(policy, state), Keyring(policy.access), opinion, version, policy.header_names)
 
 
 THINKS: Mapping[str, bool | None] = {"always": True, "never": False, "optional": None}
@@ -92,6 +127,14 @@ class LiveView(LoadView, Protocol):
     def slices(self) -> list[SliceReport]: ...
 
 
+class CanaryPolicy(Protocol):
+    """Gives the live policy the canary's share."""
+
+    def beside(self, live: Active) -> Active: ...
+
+    def object(self) -> dict[str, Any]: ...
+
+
 class Tracer(Protocol):
     """Gives requests their trace, and sends what becomes of it between `start` and `aclose`."""
 
@@ -122,6 +165,7 @@ class Core:
         clock: Callable[[], float],
         new_id: Callable[[], str],
         tracer: Tracer | None = None,
+        canary: CanaryPolicy | None = None,
     ) -> None:
         self.active = active
         self.pools = pools
@@ -137,6 +181,7 @@ class Core:
         self.new_id = new_id
         self.tracer = tracer
         """None where tracing is off."""
+        self.canary = canary
         self.usage_habits = UsageHabits()
         self.running = 0
         """Requests that have begun and not ended."""

@@ -23,6 +23,7 @@ class Exchange:
     __slots__ = (
         "_observers",
         "attempts",
+        "canary",
         "decision",
         "endpoint",
         "error",
@@ -58,6 +59,8 @@ class Exchange:
         self.key: AccessKey | None = None
         self.ticket: Ticket | None = None
         self.trace: Trace | None = None
+        self.canary: str | None = None
+        """The canary policy's hash, where it decides."""
         self.lease: Lease | None = None
         self.response: Response | None = None
         self.endpoint: str | None = None
@@ -109,6 +112,7 @@ class Exchange:
             key=self.key.name if self.key else None,
             error=self.error,
             trace=self.trace,
+            canary=self.canary,
         )
         for observe in self._observers:
             observe(outcome)

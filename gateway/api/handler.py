@@ -61,7 +61,7 @@ class Handler:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         core, active = self.core, self.core.active
-        head = read_head(scope["headers"], active.policy.header_names)
+        head = read_head(scope["headers"], active.header_names)
         exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
         if core.tracer is not None:
             exchange.trace = core.tracer.begin(scope, exchange.started)
@@ -136,7 +136,7 @@ def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
         headers += rate_limit_headers(core.limits.standing(exchange.key))
     if not active.policy.server.decision_headers:
         return headers
-    headers.append((b"x-gateway-policy", active.policy.version_hash.encode()))
+    headers.append((b"x-gateway-policy", (exchange.canary or active.policy.version_hash).encode()))
     if exchange.translated:
         headers.append((b"x-gateway-translated", ", ".join(exchange.translated).encode()))
     if decision:

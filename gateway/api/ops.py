@@ -120,11 +120,16 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
             "source": active.policy.source,
             "reload": asdict(state) if state else None,
             "policy": describe(active.policy),
+            "canary": core.canary.object() if core.canary else None,
         }
 
     @router.get("/gateway/decisions", summary="The last decisions, newest first; no text")
     async def decisions(limit: Annotated[int, Query(ge=1, le=MOST_DECISIONS)] = 100) -> dict[str, Any]:
-        return {"decisions": await core.decisions.recent(limit)}
+        """`scope` says whose they are: `all` of them, or of the one `process` of several that answered."""
+        rows, everybodys = await core.decisions.newest(limit)
+        processes = core.store.status().replicas
+        scope = "all" if everybodys or processes == 1 else "process"
+        return {"decisions": rows, "scope": scope, "processes": processes, "process": os.getpid()}
 
     return router
 

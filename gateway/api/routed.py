@@ -54,6 +54,10 @@ class RoutedApi(Handler):
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
+        if active.trial is not None and active.trial.takes(body.model, features, hints):
+            active = active.trial.active
+            policy, incoming = active.policy, replace(incoming, active=active)
+            model, exchange.canary = find_model(policy, body.model), policy.version_hash
         exchange.estimate = estimate = core.learned.estimate(features, model)
         if trace is not None:
             trace.estimated = core.clock()

@@ -74,10 +74,14 @@ class Again:
             return None
         other = self._decide(model, features, estimate, decision, self._keys.get(outcome.key or ""))
         verdict = self._verdict(outcome, features, estimate, decision, other)
-        self.state.curves.observe(outcome)
-        if other is not None:
-            self.state.sticky.observe(replace(outcome, decision=other), self.state.clock())
+        self.learn(outcome, other)
         return verdict
+
+    def learn(self, outcome: Outcome, decision: Decision | None) -> None:
+        """Learns speeds from a finished request; its conversation goes where `decision` says."""
+        self.state.curves.observe(outcome)
+        if decision is not None:
+            self.state.sticky.observe(replace(outcome, decision=decision), self.state.clock())
 
     def _decide(
         self, model: Model, features: Features, estimate: Estimate, decision: Decision, key: AccessKey | None

@@ -67,11 +67,17 @@ class DecisionLog:
         return tuple(self._ring)
 
     async def recent(self, limit: int) -> list[dict[str, Any]]:
-        """The newest rows, newest first: of all replicas where they share a store, else of this process."""
-        if self._store.shared and (shared := await self._store.recent(limit)):
-            return [orjson.loads(line) for line in shared]
+        """The newest rows, newest first, see `newest`."""
+        return (await self.newest(limit))[0]
+
+    async def newest(self, limit: int) -> tuple[list[dict[str, Any]], bool]:
+        """The newest rows, newest first, and whether they are all replicas': of all where they share a store that is
+        reached, else of this process."""
+        store = self._store
+        if store.shared and store.status().connected and (shared := await store.recent(limit)):
+            return [orjson.loads(line) for line in shared], True
         newest = list(self._ring)[-limit:] if limit > 0 else []
-        return [as_row(kept) for kept in reversed(newest)]
+        return [as_row(kept) for kept in reversed(newest)], False
 
     async def run(self) -> None:
         while True:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from prometheus_client import Counter
+from prometheus_client import Counter, Gauge, Summary
 
 from gateway.decisions.again import Verdict
 from gateway.metrics import NONE, OTHER, Metrics
-from gateway.types import Outcome
+from gateway.types import Outcome, Result
 
 
 class DecisionMetrics:
@@ -64,4 +64,52 @@ class ShadowMetrics:
         after = NONE if verdict.after is None else verdict.after if verdict.after in self._pools else OTHER
         self._flips.labels(model, self._metrics.pool_label(verdict.before), after).inc()
         gain = verdict.gain or 0.0
+        (self._saved if gain >= 0.0 else self._lost).labels(model).inc(abs(gain))
+
+
+class CanaryMetrics:
+    """The canary policy beside the live one (`policy` is `live` or `canary`); there are none without one."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        registry = metrics.registry
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        def summary(name: str, text: str) -> Summary:
+            return Summary(name, text, ("policy",), registry=registry)
+
+        self._requests = counter("gateway_canary_requests", "Routed requests, by who decided.", "policy", "outcome")
+        self._seconds = summary("gateway_canary_request_seconds", "From arrival to the last byte, of whole answers.")
+        self._regret = summary("gateway_canary_regret_seconds", "Time lost where another pool would have been faster.")
+        self._flips = counter(
+            "gateway_canary_flips", "The canary's requests that live would send elsewhere.", "model", "from", "to"
+        )
+        self._saved = counter("gateway_canary_saved_seconds", "Time that those flips saved.", "model")
+        self._lost = counter("gateway_canary_lost_seconds", "Time that those flips cost.", "model")
+        self.share = Gauge(
+            "gateway_canary_share", "Share that the canary has now.", registry=registry, multiprocess_mode="livemax"
+        )
+        for policy in ("live", "canary"):
+            self._requests.labels(policy, Result.OK.value)
+
+    def counted(self, outcome: Outcome, regret: float | None) -> None:
+        """Counts a routed request under the policy that decided it."""
+        policy = "live" if outcome.canary is None else "canary"
+        self._requests.labels(policy, outcome.result.value).inc()
+        if outcome.result is Result.OK:
+            self._seconds.labels(policy).observe(outcome.ended - outcome.started)
+        if regret is not None:
+            self._regret.labels(policy).observe(max(regret, 0.0))
+
+    def judged(self, verdict: Verdict) -> None:
+        """Counts what the live policy would have done with a request of the canary's."""
+        if not verdict.flips:
+            return
+        model = self._metrics.model_label(verdict.model)
+        live = NONE if verdict.after is None else self._metrics.pool_label(verdict.after)
+        self._flips.labels(model, live, self._metrics.pool_label(verdict.before)).inc()
+        # The verdict's gain is the live policy's.
+        gain = -(verdict.gain or 0.0)
         (self._saved if gain >= 0.0 else self._lost).labels(model).inc(abs(gain))

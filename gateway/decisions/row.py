@@ -75,6 +75,7 @@ class Kept(NamedTuple):
     attempts: int
     key: str | None
     error: str | None
+    canary: str | None
 
 
 _told = attrgetter(*Kept._fields[3:])
@@ -98,6 +99,7 @@ def as_row(kept: Kept) -> dict[str, Any]:
         "estimate": _estimate(estimate) if estimate else None,
         "pools": [_pool(cost) for cost in decision.costs] if decision else [],
         "decision": _decision(decision) if decision else None,
+        **({"canary": kept.canary} if kept.canary else {}),
         "outcome": _outcome(kept),
         "regret": _round(kept.regret),
     }

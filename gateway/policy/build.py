@@ -70,6 +70,7 @@ def build(
         mtp=document.mtp,
         access=_access(document, pools, names, env),
         second_opinion=document.second_opinion,
+        canary=document.canary,
         logging=document.logging,
         source=source,
         version_hash=version_hash,

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field
 
 from gateway.policy.sections import (
     Breaker,
+    Canary,
     Defaults,
     Engine,
     Health,
@@ -179,6 +180,7 @@ class Document(Section):
     mtp: Mtp = Mtp()
     access: AccessFields | None = None
     second_opinion: Annotated[SecondOpinion | None, BeforeValidator(_unless_off)] = None
+    canary: Canary = Canary()
     logging: Logging = Logging()
 
 

@@ -13,6 +13,7 @@ from typing import Literal
 from gateway.policy.document import DEFAULT_OBJECTIVE
 from gateway.policy.sections import (
     Breaker,
+    Canary,
     Defaults,
     Endpoint,
     Engine,
@@ -40,6 +41,7 @@ __all__ = [
     "AccessKey",
     "Architecture",
     "Breaker",
+    "Canary",
     "Choice",
     "Defaults",
     "DnsName",
@@ -209,6 +211,7 @@ class Policy:
     access: Access | None = None
     """None: open to everybody."""
     second_opinion: SecondOpinion | None = None
+    canary: Canary = field(default_factory=Canary)
     logging: Logging = field(default_factory=Logging)
     source: str = ""
     """The file's name, for people."""

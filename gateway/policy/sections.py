@@ -183,6 +183,13 @@ class SecondOpinion(Section):
     """An answer later than this is not waited for."""
 
 
+class Canary(Section):
+    """What a policy takes of the live one's requests while it is on trial (`--canary-policy`); else of no effect."""
+
+    share: Share = 0.05
+    """0 takes none."""
+
+
 class Logging(Section):
     requests: Share = 1.0
     """Share of requests that get a line."""

@@ -32,6 +32,13 @@ class RoutingState:
         self.away: set[tuple[str, bool]] = set()
         """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
 
+    def beside(self, rng: Random) -> RoutingState:
+        """For a second router at the same pools: what outcomes teach is shared, what belongs to one policy (turns,
+        exploration, hysteresis) is not. This one observes for both."""
+        other = RoutingState(self.clock, rng)
+        other.curves, other.sticky, other.regret = self.curves, self.sticky, self.regret
+        return other
+
     def observe(self, outcome: Outcome) -> float | None:
         """Learns from a finished request, whatever its end. Returns its regret, see `regret.py`."""
         self.curves.observe(outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import time
 from collections.abc import AsyncIterator
@@ -159,3 +160,15 @@ async def test_replicas_share_the_log_through_redis() -> None:
 
     assert [row["id"] for row in rows] == ["r1", "r0"]
     assert rows[0]["regret"] == 0.5
+
+
+async def test_the_answer_says_whose_decisions_it_tells() -> None:
+    """One of several workers without shared state knows its own only."""
+    async with Stub(ANSWER) as stub:
+        for workers, scope in ((1, "all"), (3, "process")):
+            policy = parse_policy(two_pools(stub.url, stub.url), "policy.yaml", {})
+            app = build(Settings(workers=workers), policy, env={}, rng=random.Random(7))
+            async with serve(app, loop="asyncio", http="httptools", lifespan="on") as url:
+                found = orjson.loads((await get(url, "/gateway/decisions")).body)
+
+            assert (found["scope"], found["processes"], found["process"]) == (scope, workers, os.getpid())
