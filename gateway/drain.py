@@ -3,7 +3,8 @@
 While draining, the listener stays, `/ready` answers 503, and a new request is refused with `Retry-After` and
 `Connection: close`, so that a load balancer or an SDK takes it elsewhere. When nothing runs any more and nobody has
 come for a moment (a balancer needs one to notice), or the policy's `server.grace` is over, the server's own handler
-gets the signal. A second signal goes to it at once.
+gets the signal. Whoever still comes after a few seconds looks at no `/ready` and takes a refused connection as well as
+a 503, so that is not waited out. A second signal goes to the server at once.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_SECONDS = 0.05
 QUIET_SECONDS = 0.5
 """How long nothing must have come. A listener that closes cuts off whoever is just connecting, without an answer."""
+PATIENT_SECONDS = 5.0
+"""How long that is waited for once nothing runs."""
 
 
 class Draining(Protocol):
@@ -49,11 +52,13 @@ def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[Non
     async def drain(number: int) -> None:
         deadline = loop.time() + grace()
         # The counts are of live requests; their coming and going is no event that anything else would wait for.
-        turned_away, quiet_from = core.turned_away, loop.time()
-        while loop.time() < min(deadline, quiet_from + QUIET_SECONDS):
-            await asyncio.sleep(LOOK_SECONDS)
+        turned_away, quiet_from, patient_until = core.turned_away, loop.time(), loop.time() + PATIENT_SECONDS
+        while (now := loop.time()) < deadline:
             if core.running or core.turned_away != turned_away:
-                turned_away, quiet_from = core.turned_away, loop.time()
+                turned_away, quiet_from = core.turned_away, now
+            if not core.running and (now >= quiet_from + QUIET_SECONDS or now >= patient_until):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
         log.info("drained", extra={"fields": {"still_running": core.running}})
         stop_server(number)
 

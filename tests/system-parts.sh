@@ -11,6 +11,7 @@ need npm npm
 need chromium chromium
 need promtool prometheus
 need openssl openssl
+need nginx nginx-light
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 [ -n "$missing" ] || exit 0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then

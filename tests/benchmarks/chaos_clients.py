@@ -65,6 +65,7 @@ class Target:
     """Sent as a bearer token; empty for none."""
     patience: float
     """Seconds after which a client takes its request for hung."""
+    host: str = "127.0.0.1"
 
 
 async def ask(target: Target, marker: str, kind: Kind, leave: Leave = STAYS) -> Received:
@@ -73,7 +74,7 @@ async def ask(target: Target, marker: str, kind: Kind, leave: Leave = STAYS) -> 
     writer: asyncio.StreamWriter | None = None
     try:
         async with asyncio.timeout(target.patience if leave.seconds is None else leave.seconds):
-            reader, writer = await asyncio.open_connection("127.0.0.1", target.port, limit=1 << 20)
+            reader, writer = await asyncio.open_connection(target.host, target.port, limit=1 << 20)
             writer.write(_wire(target, marker, kind))
             await _read(reader, received, leave)
     except TimeoutError:
@@ -94,7 +95,7 @@ def _wire(target: Target, marker: str, kind: Kind) -> bytes:
     body = kind.body(target.model)
     lines = [
         "POST /v1/chat/completions HTTP/1.1",
-        f"host: 127.0.0.1:{target.port}",
+        f"host: {target.host}:{target.port}",
         "content-type: application/json",
         f"content-length: {len(body)}",
         f"x-request-id: {marker}",
@@ -185,9 +186,9 @@ class Crowd:
         return record
 
 
-async def learn_answers(port: int, model: str) -> dict[str, str]:
+async def learn_answers(port: int, model: str, host: str = "127.0.0.1") -> dict[str, str]:
     """The text of each kind's answer, by the kind's name, as a back end gives it. Raises RuntimeError."""
-    target = Target(port, model, "", LEARNING_PATIENCE)
+    target = Target(port, model, "", LEARNING_PATIENCE, host)
 
     async def text(kind: Kind) -> str:
         whole = Kind(kind.name, kind.prompt, kind.tokens, stream=False)

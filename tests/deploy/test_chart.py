@@ -33,7 +33,7 @@ def test_manifests_are_rendered_from_this_chart(name: str) -> None:
 
 
 def test_each_pool_of_the_policy_is_an_engine_set(policy: tuple[str, Any]) -> None:
-    """Pools and StatefulSets are the same, of one kind and depth, and the endpoints are found: scaling edits nothing."""
+    """Pools and StatefulSets are the same, of one kind and depth; the endpoints are found, so scaling edits nothing."""
     name, loaded = policy
     engines = of_kind(name, "StatefulSet")
 
@@ -120,7 +120,8 @@ def test_pods_can_do_no_more_than_they_need(name: str) -> None:
     """No pod has a capability or a way to gain one; all but the engines are read-only non-root. Only a gateway that
     finds engines by the API has a token of it, which lets it list and watch pods and no more."""
     roles = [role["rules"] for role in of_kind(name, "Role").values()]
-    assert roles == ([[{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]] if name == "full" else [])
+    pods = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
+    assert roles == ([[pods]] if name == "full" else [])
     for found, workload in workloads(name).items():
         spec = pod(workload)
         asks = name == "full" and found == "mtp-gateway"

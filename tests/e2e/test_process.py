@@ -76,6 +76,26 @@ async def test_a_stop_signal_lets_streams_end_and_refuses_new_requests(tmp_path:
             assert await asyncio.wait_for(gateway.wait(), 15) == 0
 
 
+async def test_a_client_that_keeps_coming_does_not_hold_the_stop_up(tmp_path: Path) -> None:
+    """OPS-01: a balancer without health checks is refused for a while and not until the end of a long grace."""
+    async with Stub(reply({"choices": []})) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url) + "server: {grace: 10m}\n")
+        async with process(policy) as (gateway, url):
+            gateway.send_signal(signal.SIGTERM)
+            ended = asyncio.create_task(gateway.wait())
+            refused = 0
+            async with asyncio.timeout(60):
+                while not ended.done():
+                    try:
+                        refused += (await ask(url, chat())).status == 503
+                    except (OSError, asyncio.IncompleteReadError):
+                        await asyncio.sleep(0.05)
+
+            assert refused > 5
+            assert await ended == 0
+
+
 async def test_a_stream_beyond_the_grace_is_told_so(tmp_path: Path) -> None:
     """A stream that the stop cuts ends in an error event, not as if it were finished."""
     async with Stub(stream(delta("one"), finish=False)) as stub:
