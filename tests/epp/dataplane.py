@@ -129,6 +129,7 @@ class Picker:
 
     core: Core
     channel: Any
+    port: int
     outcomes: list[Outcome]
 
     @property
@@ -172,7 +173,7 @@ async def picker(policy: str, env: Mapping[str, str] | None = None, assumed: Mod
         app.router.lifespan_context(app),
         grpc.aio.insecure_channel(f"127.0.0.1:{picking.port}") as channel,
     ):
-        yield Picker(gateway.core, channel, outcomes)
+        yield Picker(gateway.core, channel, picking.port, outcomes)
 
 
 def two_pools(extra: str = "", pools: str = "", objective: str = "static") -> str:
