@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from gateway.profiles import match_profile
+from gateway.profiles import Profile, match_profile
 from gateway.sim.completions import Service, model_card
 from gateway.sim.driver import ClientGone, Driver, Mailbox
 from gateway.sim.engine import Engine, EngineSettings
@@ -81,6 +81,11 @@ class SimApp:
             "/sim/faults": {"GET": self._get_faults, "POST": self._set_faults},
             "/sim/stats": {"GET": self._stats},
         }
+
+    @property
+    def profile(self) -> Profile:
+        """The speed that is played."""
+        return self._driver.engine.profile
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -154,8 +159,7 @@ class SimApp:
         await reply.whole(503 if self._switch.current.health_down or self._driver.dead else 200, b"")
 
     async def _version(self, scope: Scope, receive: Receive, reply: Reply) -> None:
-        profile = self._driver.engine.profile
-        settings = self._settings
+        profile, settings = self.profile, self._settings
         simulated = {"profile": profile.name, "source": profile.source, "k": settings.k}
         about = {"version": settings.version, "simulated": {**simulated, "time_scale": settings.time_scale}}
         await reply.whole(200, orjson.dumps(about))

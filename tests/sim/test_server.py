@@ -170,14 +170,16 @@ async def test_request_ids_and_models() -> None:
 
 
 async def test_small_routes_answer_as_vllm_does() -> None:
-    """Health is empty, the version says simulated, unknown paths and methods get FastAPI's words."""
+    """Health is empty, the version says simulated and how fast, unknown paths and methods get FastAPI's words."""
     async with sim() as server:
         get = server.client.get
         health, ping, version, load = [await get(p) for p in ("/health", "/ping", "/version", "/load")]
         missing, wrong = await get("/v1/nothing"), await get("/v1/chat/completions")
 
     assert (health.status_code, health.content, ping.status_code) == (200, b"", 200)
-    assert "simulated" in version.json()["version"]
+    assert version.json()["version"] == FAST.version == "0.33.0+simulated.x20"
+    assert replace(FAST, time_scale=1.0).version == "0.33.0+simulated"
+    assert version.json()["simulated"]["time_scale"] == 20.0
     assert load.json() == {"server_load": 0}
     assert (missing.status_code, missing.json()) == (404, {"detail": "Not Found"})
     assert (wrong.status_code, wrong.json()) == (405, {"detail": "Method Not Allowed"})
