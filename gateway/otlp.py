@@ -76,8 +76,12 @@ class OtlpExporter(SpanExporter):
                 return problem
             pause *= 2.0
 
-    def shutdown(self) -> None:
+    def hurry(self) -> None:
+        """From now on a batch has one try: the gateway stops."""
         self._stopped.set()
+
+    def shutdown(self) -> None:
+        self.hurry()
         self._client.close()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:

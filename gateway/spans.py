@@ -80,10 +80,12 @@ class Spans:
         self._out = BatchSpanProcessor(self._exporter)
 
     async def aclose(self) -> None:
-        """Sends what is left, for a few seconds at most: a collector that is gone holds nobody up."""
+        """Sends what is left, once and for a few seconds at most: a collector that is gone holds nobody up."""
         if (out := self._out) is None:
             return
         self._out = None
+        if isinstance(self._exporter, OtlpExporter):
+            self._exporter.hurry()
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def close() -> None:

@@ -67,6 +67,9 @@ class Trace:
     def onward(self, headers: RawHeaders, endpoint: str) -> RawHeaders:
         """Begins an attempt. Returns the headers with its context (W3C) in place of the client's."""
         attempt = Attempt(self.new_id(), endpoint, self.clock())
+        if self.attempts and self.attempts[-1].ended is None:
+            # Asked in turn, and this one had no answer to give.
+            self.attempts[-1].ended = attempt.began
         self.attempts = [*(self.attempts or ()), attempt]
         onward = [header for header in headers if header[0] not in _CONTEXT]
         onward.append((b"traceparent", b"00-%032x-%016x-%02x" % (self.trace_id, attempt.span_id, self.sampled)))

@@ -171,10 +171,15 @@ async def test_the_sampler_is_the_operators(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_a_batch_that_is_refused_for_now_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """503 and its `Retry-After`; packed and with the operator's headers, if so asked."""
     async with collector(text(b"", 503, [("retry-after", "0")])) as spans, Stub(ANSWER) as stub:
-        more = {"OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=a%20b", "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}
+        more = {
+            "OTEL_EXPORTER_OTLP_HEADERS": "x-tenant=a%20b",
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip",
+            "OTEL_BSP_SCHEDULE_DELAY": "10",
+        }
         env = environment(monkeypatch, {**spans.environment, **more})
         async with gateway(one_pool(stub.url), env) as running:
             await ask(running.url, chat("hello"))
+            await spans.stub.until(lambda: len(spans.stub.requests) == 2)
 
         first, second = spans.stub.requests
     assert first.body == second.body
@@ -196,6 +201,21 @@ async def test_a_collector_that_refuses_costs_its_traces_only(
 
     said = [record.getMessage() for record in caplog.records if record.name == "gateway.tracing"]
     assert said == ["traces are not sent", "traces are sent again"]
+
+
+async def test_a_collector_that_is_gone_holds_nothing_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Requests are served, and the gateway stops after one try."""
+    async with Stub(ANSWER) as stub:
+        async with collector() as spans:
+            env = environment(monkeypatch, spans.environment)
+        async with gateway(one_pool(stub.url), env) as running:
+            assert (await ask(running.url, chat("hello"))).status == 200
+
+    assert [record.getMessage() for record in caplog.records if record.name == "gateway.tracing"] == [
+        "traces are not sent"
+    ]
 
 
 async def test_exemplars_lead_from_a_bucket_to_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
