@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from gateway.records import keyword_record
 from gateway.trace import Trace
 from gateway.words import Api, Need, Place, PoolKind, Reason, Result, Structure, Task, ToolChoice
 
@@ -51,7 +52,7 @@ class Hints:
 NO_HINTS = Hints()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Features:
     """What the request says about itself; pure, from the body alone. Lengths are tokens unless named otherwise."""
 
@@ -154,7 +155,7 @@ class Features:
     system prompt with the first user turn; 0 for what is no conversation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Estimate:
     """How many tokens one choice will have: min(N, cap), before it starts."""
 
@@ -197,7 +198,7 @@ class PoolCost(NamedTuple):
     terms: CostTerms | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Decision:
     """Which pool, why, and what the others would have cost. `order` lists every allowed pool, best first."""
 
@@ -246,7 +247,7 @@ class SpecSample:
     """Accepted tokens by draft position; empty where only the sums are known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Usage:
     """Token counts as the back end reported them."""
 
@@ -257,7 +258,7 @@ class Usage:
     """The answer's own drafting counts, where the back end sends them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Outcome:
     """Everything that is known once a request is over. Made in one place; metrics, logs and learning read it.
 

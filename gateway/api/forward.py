@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from math import inf
 from re import Pattern, compile, escape
@@ -18,6 +17,7 @@ from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
+from gateway.records import keyword_record
 from gateway.routing.cost import work_of
 from gateway.types import Result, Trace
 from gateway.upstream.client import Headers
@@ -33,7 +33,7 @@ _NO_NAMES: frozenset[bytes] = frozenset()
 _PACKED = frozenset({b"content-encoding"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Plan:
     """What is to be sent, and where it may go."""
 

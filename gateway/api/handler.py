@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 
 from gateway.access.headers import rate_limit_headers
 from gateway.api.core import Active, Core
@@ -25,6 +24,7 @@ from gateway.errors import (
     TooManyRequests,
     UpstreamTimeout,
 )
+from gateway.records import record
 from gateway.types import Result
 from gateway.upstream.client import Headers
 
@@ -34,7 +34,7 @@ HEADER_BYTES = 65_536
 """Far above any client's, and below what a back end's own server takes."""
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Incoming:
     """One request on its way in: who asks, under which policy, and the record of it."""
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
+from gateway.records import keyword_record
 from gateway.types import Result
 from gateway.upstream.breaker import Trip
 from gateway.upstream.client import Headers, Response
@@ -49,7 +50,7 @@ SAME_POOL = 2
 """Attempts in one pool before the next pool comes first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Call:
     """What to send, whichever endpoint gets it. `body` and `headers` may depend on it (served name, its own key)."""
 
