@@ -190,7 +190,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="leave logs there")
     args = parser.parse_args(argv)
     # A signal unwinds the contexts, which take hosts and programs away.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     say: Callable[[str], None] = (lambda text: None) if args.json else (lambda text: print(text, file=sys.stderr))
     with tempfile.TemporaryDirectory(prefix="gateway-hosts-") as scratch:
         folder = args.keep or Path(scratch)

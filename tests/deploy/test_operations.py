@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from gateway.cli import parser
+from gateway.policy.load import parse_policy
 
 TOP = Path(__file__).resolve().parents[2]
 NOTES = (TOP / "deploy/OPERATIONS.md").read_text("utf-8")
@@ -23,13 +24,12 @@ def test_files_that_the_notes_name_exist() -> None:
 
 
 def test_alerts_that_the_notes_name_exist() -> None:
-    """Every alert in the notes is one of the rules."""
+    """The notes' table has a row for every alert of the rules, and for no other."""
     rules = yaml.safe_load((TOP / "deploy/prometheus/rules.yaml").read_text("utf-8"))
     alerts = {rule["alert"] for group in rules["groups"] for rule in group["rules"] if "alert" in rule}
     named = set(re.findall(r"`(Gateway[A-Z]\w+)`", NOTES))
 
-    assert named
-    assert named <= alerts
+    assert named == alerts
 
 
 @pytest.mark.parametrize("verb", sorted(set(re.findall(r"`gateway ([a-z]+)", NOTES))))
@@ -44,4 +44,17 @@ def test_values_that_the_notes_name_exist() -> None:
     """The chart's values in the notes are the chart's."""
     values = (TOP / "deploy/helm/mtp-gateway/values.yaml").read_text("utf-8")
 
-    assert all(name in values for name in ("maxReplicas", "preStopSeconds", "inFlight", "draftTokens", "downloads"))
+    assert all(
+        name in values for name in ("maxReplicas", "preStopSeconds", "inFlight", "draftTokens", "downloads", "by: dns")
+    )
+
+
+def test_the_policy_in_the_notes_is_one() -> None:
+    """What people copy has sources that the gateway takes."""
+    (text,) = re.findall(r"```yaml\n(.*?)```", NOTES, re.DOTALL)
+    policy = parse_policy(text + "models: {m: {pools: [e4b-plain, e4b-mtp]}}\n", "notes", {})
+
+    assert [str(pool.sources[0].where) for pool in policy.pools.values()] == [
+        "http://vllm-plain.models.svc:8000",
+        "pods app=vllm,mtp=yes in models",
+    ]
