@@ -124,14 +124,20 @@ def build(
         await pages.aclose()
         await core.pools.aclose()
 
+    frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
+    add_routes(frame, core, ModelList(core, pages, clock), watcher, settings.workers)
+    return Gateway(core, frame)
+
+
+def add_routes(frame: FastAPI, core: Core, models: ModelList, watcher: PolicyWatcher | None, workers: int) -> None:
+    """Everything that is not on the request path."""
+
     def reload_state() -> ReloadState | None:
         return watcher.state if watcher else None
 
-    frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
-    frame.include_router(ops_router(core, ModelList(core, pages, clock), reload_state))
-    frame.include_router(ui_router(core, reload_state, time.time, settings.workers))
+    frame.include_router(ops_router(core, models, reload_state))
+    frame.include_router(ui_router(core, reload_state, time.time, workers))
     shape_errors(frame)
-    return Gateway(core, frame)
 
 
 def compose(

@@ -26,6 +26,9 @@ RATIOS = (0.1, 0.25, 0.5, 0.71, 0.83, 1.0, 1.2, 1.41, 2.0, 4.0, 10.0)
 class Metrics:
     """The gateway's metrics. `observe` takes an `Outcome`; gauges are set by whoever owns the fact."""
 
+    shown_endpoints: set[tuple[str, str]]
+    """Pool and URL of every endpoint that has gauges."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
         self._models: Collection[str] = ()
@@ -75,17 +78,14 @@ class Metrics:
             "gateway_predicted_output_ratio_by_language", "Actual output tokens over predicted.", RATIOS, "language"
         )
         self.discovered = gauge("gateway_discovered_endpoints", "Endpoints found by discovery.", "livemax", "pool")
-        self.discovery_failing = gauge(
-            "gateway_discovery_failing", "Sources of endpoints whose last answer was not a good one.", "livemax", "pool"
-        )
+        self.discovery_failing = gauge("gateway_discovery_failing", "Sources that find nothing.", "livemax", "pool")
         self.waiting = gauge("gateway_waiting", "Requests waiting for a place.", "livesum", "pool")
         self.in_flight_limit = gauge("gateway_in_flight_limit", "Most requests in a pool; 0: any.", "livesum", "pool")
         self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
         self.legacy_guided = counter("gateway_legacy_guided", "Requests with a guided_* field.", "action")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
-        self.shown_endpoints: set[tuple[str, str]] = set()
-        """Pool and URL of every endpoint that has gauges."""
+        self.shown_endpoints = set()
         self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.", "livemax")
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)
