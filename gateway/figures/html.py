@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 
 from gateway.figures.report import Report, Table
@@ -25,24 +26,43 @@ polyline { fill: none; stroke: currentColor; stroke-width: 2; } circle, rect { f
 polyline.published { stroke-dasharray: 6 4; } rect.published { opacity: .45; }
 .c0 { color: var(--c0); } .c1 { color: var(--c1); } .c2 { color: var(--c2); } .c3 { color: var(--c3); }
 .c4 { color: var(--c4); } .c5 { color: var(--c5); }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 28rem), 1fr)); gap: 0 2rem; }
+figure { margin: 0; } .plots h2 { margin-top: 1rem; }
 .legend span { margin-right: 1.2rem; white-space: nowrap; } .legend span::before { content: "\\25A0\\00A0"; }
 """
 
 
 def page(report: Report, *, stopped: str = "", quick: bool = False) -> str:
-    """The whole page. Everything that comes from outside is escaped."""
+    """One report as a whole page. Everything that comes from outside is escaped."""
+    return _document(report.title, _parts(report, report.warnings(stopped, quick)))
+
+
+def book(title: str, intro: str, chapters: Sequence[Report]) -> str:
+    """Several reports as one page, with a list of them on top."""
+    listed = "".join(f'<li><a href="#{escape(c.name)}">{escape(c.title)}</a></li>' for c in chapters)
+    parts = [f"<h1>{escape(title)}</h1>", f"<p>{escape(intro)}</p>", f"<ol>{listed}</ol>"]
+    for chapter in chapters:
+        parts += [f'<section id="{escape(chapter.name)}">', *_parts(chapter, chapter.warnings("", False)), "</section>"]
+    return _document(title, parts)
+
+
+def _parts(report: Report, warnings: Sequence[str]) -> list[str]:
     parts = [f"<h1>{escape(report.title)}</h1>", f"<p>{escape(report.intro)}</p>"]
-    parts += [f'<p class="warn">{escape(warning)}</p>' for warning in report.warnings(stopped, quick)]
+    parts += [f'<p class="warn">{escape(warning)}</p>' for warning in warnings]
     if report.findings:
         parts.append("<ul>" + "".join(f"<li>{escape(finding)}</li>" for finding in report.findings) + "</ul>")
-    for plot in report.plots:
-        if drawn := draw(plot):
-            parts.append(f"<h2>{escape(plot.title)}</h2><figure>{drawn}</figure>")
-    parts += [_table(table) for table in report.tables]
+    drawn = [(plot.title, svg) for plot in report.plots if (svg := draw(plot))]
+    if drawn:
+        figures = "".join(f"<div><h2>{escape(title)}</h2><figure>{svg}</figure></div>" for title, svg in drawn)
+        parts.append(f'<div class="plots">{figures}</div>')
+    return parts + [_table(table) for table in report.tables]
+
+
+def _document(title: str, parts: Sequence[str]) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(report.title)}</title><style>{_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n"
+        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n<body>\n" + "\n".join(parts) + "\n"
         "</body></html>\n"
     )
 

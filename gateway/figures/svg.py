@@ -114,7 +114,7 @@ def _bars(plot: Plot, x: Axis, y: Axis) -> list[str]:
 
 
 def _legend(series: Sequence[Series]) -> str:
-    keys = "".join(
+    keys = " ".join(
         f'<span class="c{i % COLOURS}{" published" if s.published else ""}">{escape(s.name)}</span>'
         for i, s in enumerate(series)
     )

@@ -6,7 +6,7 @@ it is in card hours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,8 @@ from gateway.simulate.plan import Fleet, Need, Played, best, find_plan, fleets, 
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Of the planned rate, for the curve of times by load."""
+SIZES = 8
+"""Numbers of slices for the curve by slices, about."""
 Tick = Callable[[], None]
 
 
@@ -65,6 +67,8 @@ class Study:
     what_ifs: tuple[WhatIf, ...] = ()
     loads: tuple[Played, ...] = ()
     in_use: tuple[InUse, ...] = ()
+    sizes: tuple[Played, ...] = ()
+    """Fleets all of one kind and half of each, by their number of slices, from one to two more than the plan."""
 
     @property
     def plan(self) -> Played | None:
@@ -94,6 +98,7 @@ class Study:
                 {"name": one.name, **one.played.as_dict(), "needed": one.needed.as_dict() if one.needed else None}
                 for one in self.what_ifs
             ],
+            "sizes": [one.as_dict() for one in self.sizes],
             "loads": [one.as_dict() for one in self.loads],
             "card": [
                 {"slices_in_use": one.slices, **(self._priced(one.played) if one.played else {"rate": None})}
@@ -122,7 +127,8 @@ def study(need: Need, card: Card, burst: float, tick: Tick) -> Study:
         tick()
     k = chosen.fleet.k or next((one.fleet.k for one in sorted(tried, key=_mean) if one.fleet.k), need.depths[0])
     in_use = tuple(_in_use(need, slices, k, tick) for slices in range(1, card.slices + 1))
-    return replace(found, what_ifs=tuple(what_ifs), loads=tuple(loads), in_use=in_use)
+    sizes = tuple(_sizes(need, chosen.fleet.slices + 2, k, tick))
+    return replace(found, what_ifs=tuple(what_ifs), loads=tuple(loads), in_use=in_use, sizes=sizes)
 
 
 def _all(need: Need, tick: Tick) -> tuple[Played, ...]:
@@ -162,6 +168,15 @@ def _in_use(need: Need, slices: int, k: int, tick: Tick) -> InUse:
         if played is not None:
             found.append(played)
     return InUse(slices, max(found, key=lambda one: one.rate) if found else None)
+
+
+def _sizes(need: Need, most: int, k: int, tick: Tick) -> Iterator[Played]:
+    step = max(1, most // SIZES)
+    for slices in range(most % step or step, most + 1, step):
+        halves = [Fleet(slices - slices // 2, slices // 2, k)] if slices > 1 else []
+        for fleet in (Fleet(slices, 0, 0), Fleet(0, slices, k), *halves):
+            yield try_fleet(need, fleet)
+            tick()
 
 
 def _mean(played: Played) -> float:

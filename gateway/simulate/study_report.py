@@ -146,16 +146,14 @@ def _models(studies: Sequence[Study]) -> Table:
 
 
 def _by_slices(one: Study) -> Plot:
-    def line(name: str, kept: Sequence[Played]) -> Series:
-        numbers = sorted({played.fleet.slices for played in kept})
-        best = (max(p.within for p in kept if p.fleet.slices == number) for number in numbers)
-        return Series(name, tuple((float(n), 100 * share) for n, share in zip(numbers, best, strict=True)))
+    def line(name: str, played: Sequence[Played]) -> Series:
+        return Series(name, tuple((float(p.fleet.slices), 100 * p.within) for p in played))
 
-    tried = one.tried
+    sizes = one.sizes
     series = (
-        line("plain only", [p for p in tried if not p.fleet.mtp]),
-        line("MTP only, best k", [p for p in tried if not p.fleet.plain]),
-        line("both, routed", [p for p in tried if p.fleet.plain and p.fleet.mtp]),
+        line("plain only", [p for p in sizes if not p.fleet.mtp]),
+        line("MTP only", [p for p in sizes if not p.fleet.plain]),
+        line("half of each, routed", [p for p in sizes if p.fleet.plain and p.fleet.mtp]),
     )
     title = f"{one.need.model}: requests within the limits by slices, simulated"
     return Plot(title, "slices", "% of requests", tuple(s for s in series if s.points), level=95.0)

@@ -15,7 +15,8 @@ from gateway.bench.sources import published_dict
 from gateway.profiles import get_profile
 from gateway.simulate import command
 from gateway.simulate.tables import KnownTable, known_tables, rows_of
-from gateway.simulate.validate import MEDIAN, WORST, Point, Validated, validate
+from gateway.simulate.validate import MEDIAN, WORST, Point, Validated, summary, validate
+from tests.benchmarks.report_data import read, without_rows
 
 HOLD = ("h200-steps", "h200-waves", "h200-open-26b", "spark-longform", "spark-short", "g4-depth")
 
@@ -44,6 +45,11 @@ def test_a_table_that_it_does_not_meet_says_which_physics_is_missing(found: dict
         assert one.table.lacks in one.verdict
         assert one.median <= 0.16
         assert one.beyond <= max(1, 0.15 * len(one.points))
+
+
+def test_the_committed_verdicts_are_todays(found: dict[str, Validated]) -> None:
+    """The report page shows what the simulator does now: python -m tests.benchmarks.report_page --measure."""
+    assert read("validation") == without_rows(summary(list(found.values())))
 
 
 def test_every_table_says_where_it_is_from() -> None:
