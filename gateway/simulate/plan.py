@@ -71,6 +71,8 @@ class Need:
     depths: tuple[int, ...] = (1, 2, 3)
     most: int = 16
     """Slices, at most."""
+    least_plain: int = 0
+    """Plain ones, at least: for requests that drafting engines refuse."""
     seed: int = 1
 
 
@@ -149,7 +151,7 @@ def find_plan(need: Need) -> Iterator[Played]:
     """Every fleet that is tried, as it is done; ends with the number of slices at which one keeps the limits."""
     for slices in range(fewest(need), need.most + 1):
         kept = False
-        for fleet in fleets(slices, need.depths):
+        for fleet in fleets(slices, need.depths, need.least_plain):
             played = try_fleet(need, fleet)
             kept = kept or played.keeps
             yield played
@@ -173,13 +175,15 @@ def fewest(need: Need) -> int:
     profile, machine = get_profile(need.profile, need.model), MACHINES[need.profile]
     jobs = need.workload.jobs
     one = max(capacity(profile, k, machine, jobs) for k in (0, *need.depths))
-    return min(max(1, math.ceil(need.rate / one)), need.most)
+    return min(max(1, need.least_plain, math.ceil(need.rate / one)), need.most)
 
 
-def fleets(slices: int, depths: Sequence[int]) -> list[Fleet]:
-    """Splits of so many slices, spread evenly where there are many, for every k."""
+def fleets(slices: int, depths: Sequence[int], least_plain: int = 0) -> list[Fleet]:
+    """Splits of so many slices, spread evenly where there are many, for every k; never without the plain ones that
+    must be there, but for a card that has no place for them."""
     number = min(slices + 1, SPLITS)
-    mtps = sorted({round(at * slices / (number - 1)) for at in range(number)})
+    free = max(slices - least_plain, 0)
+    mtps = sorted({round(at * free / (number - 1)) for at in range(number)})
     return [Fleet(slices - mtp, mtp, k) for mtp in mtps for k in (depths if mtp else (0,))]
 
 

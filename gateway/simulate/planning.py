@@ -8,14 +8,17 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gateway.estimate.estimator import Estimator
 from gateway.figures.html import page
 from gateway.figures.report import Report
 from gateway.policy.values import duration
 from gateway.simulate.hardware import MACHINES
 from gateway.simulate.plan import LIMITS, Need, Slo
+from gateway.simulate.prompts import KINDS
 from gateway.simulate.study import Card, study
 from gateway.simulate.study_report import render
 from gateway.simulate.suite import SuiteSpec
+from gateway.simulate.workload import MixSpec, mixed
 
 PLAN_RATE = 4.0
 PLAN_TRAFFIC, PLAN_PROFILE, PLAN_MODEL = "varied", "g4-slice", "e4b"
@@ -36,6 +39,20 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         default="ttft=1s,tpot=80ms",
         metavar="ttft=T,tpot=T,e2e=T",
         help="limits that 95 %% of the requests keep; tpot of answers from 16 tokens on (%(default)s)",
+    )
+    plan.add_argument(
+        "--mix",
+        type=mix_of,
+        metavar="CLASS=SHARE,...",
+        help=f"instead of --traffic: shares of {', '.join(KINDS)}; as label=0.7,long-ja=0.3",
+    )
+    plan.add_argument(
+        "--least-plain",
+        type=int,
+        choices=range(17),
+        default=0,
+        metavar="N",
+        help="plain slices that must be there, for requests that drafting engines refuse (%(default)s)",
     )
     plan.add_argument("--depths", type=_depths, default="1,2,3", metavar="K,...", help="k to try (%(default)s)")
     plan.add_argument("--most-slices", type=int, choices=range(1, 65), default=16, metavar="N", help="(%(default)s)")
@@ -59,7 +76,13 @@ def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int
         raise ValueError("--plan is for one profile and one traffic; name one with --profiles and --traffic")
     models = args.models or (PLAN_MODEL,)
     card = Card(args.slices_a_card or MACHINES[profiles[0]].per_card, args.card_price)
-    workload = spec.workload(traffic[0])
+    if args.mix and args.traffic:
+        raise ValueError("--mix and --traffic say the same thing; give one of them")
+    if args.least_plain > args.most_slices:
+        raise ValueError("--least-plain asks for more slices than --most-slices allows")
+    workload = (
+        mixed("own mix", args.mix, spec.requests, Estimator, spec.seed) if args.mix else spec.workload(traffic[0])
+    )
     done = 0
 
     def tick() -> None:
@@ -78,6 +101,7 @@ def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int
             slo=args.slo,
             depths=args.depths,
             most=args.most_slices,
+            least_plain=args.least_plain,
             seed=args.seed,
         )
         studies.append(study(need, card, args.burst, tick))
@@ -114,6 +138,17 @@ def slo_of(text: str) -> Slo:
         if limits[name] <= 0.0:
             raise argparse.ArgumentTypeError(f"{part.strip()!r}: a limit is above zero")
     return Slo(**limits)
+
+
+def mix_of(text: str) -> MixSpec:
+    """For argparse."""
+    shares: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, share = part.strip().partition("=")
+        if name not in KINDS:
+            raise argparse.ArgumentTypeError(f"no class {name!r}; there are: {', '.join(KINDS)}")
+        shares[name] = _above(share or "1", 0.0, f"a share above 0, as {name}=0.5")
+    return MixSpec(shares, mixed=len(shares) > 1)
 
 
 def _depths(text: str) -> tuple[int, ...]:

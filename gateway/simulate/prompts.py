@@ -99,6 +99,8 @@ _JAPANESE: Mapping[str, tuple[Template, ...]] = {
         Template(Task.TRANSLATION, 90, 0.3, 0.15, "次の文章を日本語に訳してください。\n\n{text}"),
     ),
 }  # fmt: skip
+KINDS = (*(name for name in CLASSES if name != "agent"), *(f"{name}-ja" for name in _JAPANESE))
+"""Classes that a mix can be made of."""
 _TOPICS_JA = ("潮の満ち引き", "活版印刷", "ワクチン", "稲作", "吊り橋", "確定申告", "氷河", "養蜂", "蓄電池", "俳句")
 _TOPICS = ("tides", "printing presses", "vaccines", "sorting networks", "rice farming", "suspension bridges", "jazz",
            "tax returns", "glaciers", "compilers", "silk roads", "bees", "batteries", "haiku", "aqueducts")  # fmt: skip

@@ -162,7 +162,7 @@ def _lost(need: Need, fleet: Fleet, tick: Tick) -> list[WhatIf]:
 def _in_use(need: Need, slices: int, k: int, tick: Tick) -> InUse:
     """The split of so many slices that carries most within the limits."""
     found: list[Played] = []
-    for fleet in fleets(slices, (k,)):
+    for fleet in fleets(slices, (k,), need.least_plain):
         played = highest_rate(need, fleet)
         tick()
         if played is not None:

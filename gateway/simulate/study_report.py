@@ -44,6 +44,8 @@ def _findings(one: Study) -> tuple[str, ...]:
         f"{model}: {plan.fleet}, on {cards} card{'s' if cards > 1 else ''}: mean {plan.mean:.2f} s, "
         f"{plan.to_mtp:.0%} of the requests to MTP, {_money(one, plan)} per million output tokens"
     ]
+    if not plan.fleet.plain:
+        found.append(f"{model}: no plain slice; requests that drafting engines refuse need one (--least-plain 1)")
     for row in one.what_ifs:
         told = "the limits hold" if row.played.keeps else f"{row.played.within:.0%} of the requests stay within"
         needed = f"; {row.needed.fleet} would keep them" if row.needed and not row.played.keeps else ""

@@ -49,8 +49,12 @@ LONGEST_PROMPT = 32_000
 
 def mix(name: str, number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
     """One of `MIXES`."""
-    spec, rng = MIXES[name], Random(f"{name} {seed}")
-    estimator = make_estimator()
+    return mixed(name, MIXES[name], number, make_estimator, seed)
+
+
+def mixed(name: str, spec: MixSpec, number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
+    """Any mix of classes."""
+    rng, estimator = Random(f"{name} {seed}"), make_estimator()
     prompts = {kind: make_prompts(kind, PROMPTS, estimator, rng) for kind in spec.shares}
     draw, at, jobs = chooser(spec.shares), 0.0, []
     for index in range(number):

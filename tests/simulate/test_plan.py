@@ -11,7 +11,7 @@ import pytest
 
 from gateway.simulate import command
 from gateway.simulate.plan import Fleet, Need, Slo, best, fewest, find_plan, fleets, highest_rate, nearest, try_fleet
-from gateway.simulate.planning import slo_of
+from gateway.simulate.planning import mix_of, slo_of
 from gateway.simulate.study import Card, study
 from gateway.types import Task
 from tests.simulate.worlds import poisson
@@ -69,6 +69,26 @@ def test_splits_cover_both_ends() -> None:
     many = fleets(40, (2,))
     assert (many[0].plain, many[-1].mtp, len(many)) == (40, 40, 9)
     assert all(fleet.slices == 40 for fleet in many)
+
+
+def test_plain_slices_that_must_be_there_are_there() -> None:
+    """Requests that drafting engines refuse have somewhere to go in every fleet that is tried."""
+    tried = list(find_plan(need(6.0, least_plain=1)))
+
+    assert all(one.fleet.plain >= 1 for one in tried)
+    assert best(tried) is not None
+    assert fleets(1, (2,), 1) == [Fleet(1, 0, 0)]
+
+
+def test_a_mix_of_ones_own_may_be_in_two_languages() -> None:
+    """Shares by class; a class in Japanese ends in -ja."""
+    spec = mix_of("label=0.7, long-ja=0.3")
+
+    assert spec.shares == {"label": 0.7, "long-ja": 0.3}
+    assert spec.mixed
+    for text in ("poems=1", "label=-1", "label=x"):
+        with pytest.raises(argparse.ArgumentTypeError):
+            mix_of(text)
 
 
 def test_the_highest_rate_is_where_the_limits_end() -> None:
@@ -141,6 +161,7 @@ def test_the_command_plans_for_japanese_and_compares_models(tmp_path: Path, caps
 
     assert [plan["model"] for plan in told["plans"]] == ["e4b", "26b-a4b"]
     assert all(plan["plan"]["keeps_limits"] for plan in told["plans"])
+    assert any("--least-plain" in line for line in told["findings"])
     assert told["simulated"] is True
     assert text.count("<svg") == 5
     assert "SIMULATED" in text
@@ -152,6 +173,8 @@ def test_the_command_plans_for_japanese_and_compares_models(tmp_path: Path, caps
     [
         (["--profiles", "h200,g4-slice"], "one profile and one traffic"),
         (["--traffic", "mooncake"], "--traces FOLDER"),
+        (["--traffic", "half", "--mix", "long=1"], "give one of them"),
+        (["--least-plain", "3", "--most-slices", "2"], "more slices than"),
         (["--html", "/no/such/folder/plan.html", "--requests", "60", "--rate", "0.5", "--depths", "1"], "No such file"),
     ],
 )
