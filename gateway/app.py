@@ -118,6 +118,7 @@ def build(
         with drain_on_signals(core, lambda: core.active.policy.server.grace) if own_process else nullcontext():
             async with background(running), sending(core.tracer):
                 yield
+                core.afterwards.flush()
         await core.decisions.flush()
         await sharing.publish()
         await core.store.aclose()

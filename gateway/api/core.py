@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from gateway.access.keys import Keyring
 from gateway.access.limits import Limits
+from gateway.api.afterwards import Afterwards
 from gateway.api.exchange import Observer
 from gateway.api.opinion import OpinionDesk
 from gateway.api.usage import UsageHabits
@@ -103,16 +104,16 @@ class Learned:
         return self.estimator.estimate(features, thinking=THINKS[model.reasoning], room=room)
 
     def observe(self, outcome: Outcome) -> float | None:
-        """Learns from a finished request. Returns its regret in seconds, where it can be told."""
+        """Learns from a finished request that was noted. Returns its regret in seconds, where it can be told."""
         self.estimator.observe(outcome)
-        regret = self.routing.observe(outcome)
+        regret = self.routing.learn(outcome)
         features, usage = outcome.features, outcome.usage
         if features and usage:
             self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
         return regret
 
     def note(self, outcome: Outcome) -> None:
-        """Keeps what no other request can tell of a finished one: where its conversation is."""
+        """Keeps at once what the next request may need of a finished one: where their conversation is."""
         self.routing.note(outcome)
 
 
@@ -177,6 +178,9 @@ class Core:
         self.metrics = metrics
         self.decisions = decisions
         self.observers = observers
+        self.afterwards = Afterwards(lambda: self.observers, clock)
+        self.ended = (learned.note, self.afterwards.add)
+        """What a request's end calls; the observers come after it."""
         self.clock = clock
         self.new_id = new_id
         self.tracer = tracer

@@ -62,7 +62,7 @@ class Handler:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         core, active = self.core, self.core.active
         head = read_head(scope["headers"], active.header_names)
-        exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.observers)
+        exchange = Exchange(head.request_id or core.new_id(), core.clock(), core.ended)
         if core.tracer is not None:
             exchange.trace = core.tracer.begin(scope, exchange.started)
         down = Downstream(receive, send, scope.get(CONNECTION))

@@ -52,6 +52,9 @@ class Surface:
         if scope["method"] == "HEAD" and app is self.frame:
             # The server sends no body for HEAD, whatever comes.
             scope = {**scope, "method": "GET"}
+        if app is self.frame:
+            # Its answers tell of every request that has ended.
+            self.core.afterwards.flush()
         await app(scope, receive, send)
 
     def _found(self, path: str) -> App:

@@ -41,12 +41,16 @@ class RoutingState:
 
     def observe(self, outcome: Outcome) -> float | None:
         """Learns from a finished request, whatever its end. Returns its regret, see `regret.py`."""
-        self.curves.observe(outcome)
         self.note(outcome)
+        return self.learn(outcome)
+
+    def learn(self, outcome: Outcome) -> float | None:
+        """What of `observe` may come later, or for a share of the requests only."""
+        self.curves.observe(outcome)
         return self.regret.observe(outcome)
 
     def note(self, outcome: Outcome) -> None:
-        """Keeps where a conversation is, and learns nothing."""
+        """What of `observe` a conversation's next turn needs: where it is."""
         self.sticky.observe(outcome, self.clock())
 
 

@@ -1,0 +1,61 @@
+"""What is done with a request once it is over, out of the way of those that run.
+
+Counting, logging and learning cost as much as deciding, and a client that has its answer sends the next request at
+once. So outcomes wait for a few milliseconds, and are then taken in slices between which the loop serves others.
+Whoever reads what they lead to (metrics, decisions, an explanation) has them taken first, and so sees all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from gateway.api.exchange import Observer
+from gateway.types import Outcome
+
+DELAY = 0.005
+SLICE = 0.0005
+"""Seconds of work at a time."""
+MOST_WAITING = 1000
+"""Outcomes that may wait; beyond that they are taken at once, so that overload cannot pile them up."""
+
+
+class Afterwards:
+    """The queue between a request's end and the observers of outcomes."""
+
+    def __init__(self, observers: Callable[[], Sequence[Observer]], clock: Callable[[], float]) -> None:
+        self._observers = observers
+        self._clock = clock
+        self._waiting: deque[Outcome] = deque()
+        self._due: asyncio.Handle | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Takes the outcome of a request that has just ended. Needs a running loop."""
+        self._waiting.append(outcome)
+        if len(self._waiting) > MOST_WAITING:
+            self._take()
+        elif self._due is None:
+            self._due = asyncio.get_running_loop().call_later(DELAY, self._slice)
+
+    def flush(self) -> None:
+        """Has every outcome taken now."""
+        while self._waiting:
+            self._take()
+
+    def _take(self) -> None:
+        outcome = self._waiting.popleft()
+        for observe in self._observers():
+            observe(outcome)
+
+    def _slice(self) -> None:
+        self._due = None
+        end = self._clock() + SLICE
+        try:
+            while self._waiting:
+                self._take()
+                if self._clock() >= end:
+                    break
+        finally:
+            if self._waiting:
+                self._due = asyncio.get_running_loop().call_soon(self._slice)

@@ -1,0 +1,95 @@
+"""What is done with a request once it is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.api.afterwards import MOST_WAITING, Afterwards
+from gateway.types import Outcome, Result
+
+
+def outcome(number: int) -> Outcome:
+    return Outcome(request_id=str(number), result=Result.OK, status=200, started=0.0, ended=1.0)
+
+
+class Seen:
+    """An observer that keeps the ids, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.all = asyncio.Event()
+        self.awaited = 0
+        self.now = 0.0
+
+    def __call__(self, outcome: Outcome) -> None:
+        self.ids.append(outcome.request_id)
+        self.now += 1.0
+        if len(self.ids) == self.awaited:
+            self.all.set()
+
+
+async def test_outcomes_are_taken_a_little_later_and_in_order() -> None:
+    """The request's end does not wait for the observers; each sees every outcome once."""
+    seen = Seen()
+    seen.awaited = 20
+    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    for number in range(20):
+        afterwards.add(outcome(number))
+    assert seen.ids == []
+    await asyncio.wait_for(seen.all.wait(), 10)
+    assert seen.ids == [str(number) for number in range(20)]
+
+
+async def test_others_run_between_slices() -> None:
+    """A slice that is used up lets the loop go on before the next outcome is taken."""
+    seen = Seen()
+    seen.awaited = 3
+    afterwards = Afterwards(lambda: (seen,), lambda: seen.now)
+    for number in range(3):
+        afterwards.add(outcome(number))
+    counts = []
+    while not seen.all.is_set():
+        counts.append(len(seen.ids))
+        await asyncio.sleep(0)
+    assert {1, 2} <= set(counts)
+
+
+async def test_a_flush_takes_all_of_them_now() -> None:
+    """Who reads a metric sees every request that has ended."""
+    seen = Seen()
+    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    afterwards.add(outcome(1))
+    afterwards.add(outcome(2))
+    afterwards.flush()
+    assert seen.ids == ["1", "2"]
+    await asyncio.sleep(0.02)
+    assert seen.ids == ["1", "2"]
+
+
+async def test_overload_does_not_pile_them_up() -> None:
+    """Beyond the bound each new outcome has the oldest taken at once."""
+    seen = Seen()
+    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    for number in range(MOST_WAITING + 5):
+        afterwards.add(outcome(number))
+    assert seen.ids == ["0", "1", "2", "3", "4"]
+    afterwards.flush()
+
+
+async def test_an_observer_that_fails_does_not_stop_the_rest(caplog: pytest.LogCaptureFixture) -> None:
+    """The fault is reported by the loop, and the next outcome is taken all the same."""
+    seen = Seen()
+    seen.awaited = 1
+
+    def fail(outcome: Outcome) -> None:
+        if outcome.request_id == "1":
+            raise KeyError("a fault")
+
+    afterwards = Afterwards(lambda: (fail, seen), lambda: 0.0)
+    afterwards.add(outcome(1))
+    afterwards.add(outcome(2))
+    await asyncio.wait_for(seen.all.wait(), 10)
+    assert seen.ids == ["2"]
+    assert "a fault" in caplog.text
