@@ -152,6 +152,9 @@ class ResponseSide:
         """Nothing to close: the connection to the back end is Envoy's."""
 
     async def start(self, changes: Changes) -> None:
+        if self._head.ended:
+            # The length that the head names is of a body that was not sent, as after HEAD.
+            changes = Changes([row for row in changes.put if row[0] != b"content-length"])
         await self._write(head_answer(Side.RESPONSE, changes))
 
     async def piece(self, body: bytes) -> None:

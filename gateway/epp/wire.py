@@ -225,5 +225,6 @@ def _put(mutation: Any, headers: Iterable[tuple[bytes, bytes]]) -> None:
 
 def _with_destination(response: Any, changes: Changes) -> Any:
     if changes.destination is not None:
-        response.dynamic_metadata.update({NAMESPACE: {DESTINATION: changes.destination}})
+        inner = response.dynamic_metadata.fields[NAMESPACE].struct_value
+        inner.fields[DESTINATION].string_value = changes.destination
     return response

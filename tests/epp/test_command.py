@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,10 +15,13 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from gateway.app import build
 from gateway.cli import run
 from gateway.epp.command import check_free, grpc_port, read_certificate
-from gateway.settings import InvalidSetting
-from tests.epp.dataplane import one_endpoint
+from gateway.epp.server import Listening, picking_app
+from gateway.policy.load import parse_policy
+from gateway.settings import InvalidSetting, Settings
+from tests.epp.dataplane import DUPLEX, one_endpoint
 
 WITHOUT_GRPC = """
 import sys
@@ -33,16 +37,25 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def self_signed(folder: Path) -> tuple[Path, Path]:
+    """Key and certificate for 127.0.0.1, made as the README has it."""
+    key, certificate = folder / "tls.key", folder / "tls.crt"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=picker"]
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run([*made, *names], check=True, capture_output=True, timeout=60)
+    return key, certificate
+
+
 def test_without_grpc_there_is_one_clear_line(tmp_path: Path) -> None:
     """The extra is optional; every other command works without it."""
     policy = tmp_path / "policy.yaml"
     policy.write_text(one_endpoint(), "utf-8")
     command = [sys.executable, "-c", WITHOUT_GRPC]
-    done = subprocess.run([*command, "epp", "--policy", str(policy)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*command, "epp", "--policy", str(policy)], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.count("\n") == 1
     assert "pip install 'mtp-gateway[epp]'" in done.stderr
-    checked = subprocess.run([*command, "check", str(policy)], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([*command, "check", str(policy)], capture_output=True, text=True, timeout=180)
     assert checked.returncode == 0
 
 
@@ -78,6 +91,24 @@ def test_wrong_options_are_named() -> None:
         grpc_port(None, {"GATEWAY_EPP_PORT": "many"})
     with pytest.raises(InvalidSetting, match="belong together"):
         read_certificate("cert.pem", None)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+async def test_tls_is_for_data_planes_that_speak_it(tmp_path: Path) -> None:
+    """A certificate and its key are all that is needed; whoever speaks plain text gets nothing."""
+    key, certificate = self_signed(tmp_path)
+    gateway = build(Settings(), parse_policy(one_endpoint(), "policy.yaml", {}), env={})
+    how = Listening("127.0.0.1:0", DUPLEX, read_certificate(str(certificate), str(key)))
+    app, picking = picking_app(gateway, how)
+    trusted = grpc.ssl_channel_credentials(certificate.read_bytes())
+    async with app.router.lifespan_context(app):
+        address = f"127.0.0.1:{picking.port}"
+        async with grpc.aio.secure_channel(address, trusted) as channel:
+            answer = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service="liveness"))
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        async with grpc.aio.insecure_channel(address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="UNAVAILABLE"):
+                await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
 
 
 async def test_it_serves_and_ends_on_a_signal(tmp_path: Path) -> None:

@@ -175,6 +175,14 @@ async def test_a_name_is_resolved_and_one_that_does_not_is_never_picked() -> Non
         assert await one.sent() in ("127.0.0.1:8000", "[::1]:8000")
 
 
+async def test_endpoints_that_were_found_are_picked_by_their_address() -> None:
+    """A `dns` entry of the policy stands for pods that come and go."""
+    async with picker(one_endpoint(endpoint='{dns: "http://localhost:8000", family: ipv4}')) as running:
+        await running.until(lambda: running.core.pools["only"].endpoints)
+        async with running.exchange() as one:
+            assert await one.sent() == "127.0.0.1:8000"
+
+
 async def test_a_stored_response_is_asked_for_where_it_is() -> None:
     """An answer's id is kept with its endpoint, and the next turn goes there."""
     answer = b'{"id":"resp_1","object":"response","model":"m","status":"completed","output":[]}'
