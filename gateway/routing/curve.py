@@ -65,7 +65,7 @@ class Curve:
 
     __slots__ = (
         "_context", "_fixed", "_lengths", "_mtp_context", "_paced", "_paces", "_rate", "_rest", "_scale", "_steps", "k",
-        "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft",
+        "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft", "up",
     )  # fmt: skip
 
     def __init__(self, pool: str, model: str, profile: Profile, k: int, mix: Mix) -> None:
@@ -80,6 +80,8 @@ class Curve:
         """Recent output tokens by task, for an acceptance that is measured over all of them."""
         self.seen = -math.inf
         """When its last request ended, as far as it taught anything."""
+        self.up = 1
+        """The pool's endpoints then."""
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
         self._rate = profile.prefill.tokens_per_second
@@ -195,22 +197,21 @@ class Curve:
 
     def _pace(self, others: float) -> tuple[float, float, float, float]:
         """Beside `others`: the mean step T with its stalls, what one more sequence adds to a bare step, the chance
-        1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again, for some loads; what
-        lies between two of these is a straight line."""
+        1 - p that no other prompt joins a step, and D. Kept until the rates are looked at again; large batches are
+        told apart by halves and wholes only, small ones lie on lines between halves."""
         paces = self._paces
         if self._paced != self.mix.version:
             paces.clear()
             self._paced = self.mix.version
-        elif (known := paces.get(others)) is not None:
-            return known
-        width = 0.5 if others < 4.0 else 1.0 if others < 32.0 else 4.0
-        part = others / width
-        low = int(part) * width
-        part -= int(part)
+        if others > 4.0:
+            others = float(round(others)) if others > 16.0 else round(2.0 * others) / 2.0
+            return paces.get(others) or self._find_pace(others)
+        low = int(2.0 * others) / 2.0
         one = paces.get(low) or self._find_pace(low)
+        part = 2.0 * (others - low)
         if not part:
             return one
-        two = paces.get(low + width) or self._find_pace(low + width)
+        two = paces.get(low + 0.5) or self._find_pace(low + 0.5)
         keep = 1.0 - part
         return (
             keep * one[0] + part * two[0], keep * one[1] + part * two[1],

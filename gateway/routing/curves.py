@@ -101,28 +101,29 @@ class Curves:
     ) -> None:  # fmt: skip
         assert cost.terms is not None
         assert outcome.sent_upstream is not None
-        load = self._view.load(curve.pool) if self._view else None
-        up = load.up or 1 if load else 1
-        begun = cost.terms.running
+        now, begun = self._clock(), cost.terms.running
+        teaches = now - curve.seen >= GAP
+        if teaches:
+            load = self._view.load(curve.pool) if self._view else None
+            curve.up = load.up or 1 if load else 1
+            running = (begun + load.in_flight / curve.up) / 2 if load else begun
         tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
         total = outcome.ended - outcome.sent_upstream
-        first = curve.first_seconds(fresh, begun)
         until_first = (outcome.first_byte or outcome.ended) - outcome.sent_upstream
         streamed = stream and outcome.first_byte is not None
+        first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun)
         curve.mix.add(
             others=begun,
             prompt=fresh / curve.profile.prefill.tokens_per_second,
-            endpoints=up,
+            endpoints=curve.up,
             context=usage.prompt_tokens + tokens / 2,
             first=min(until_first if streamed else first, total),
             seconds=max(total, 0.0),
         )
         curve.tasks[task] = curve.tasks.get(task, 0.0) + tokens
-        now = self._clock()
-        if now - curve.seen < GAP:
+        if not teaches:
             return
         curve.seen = now
-        running = (begun + load.in_flight / up) / 2 if load else begun
         decode = curve.decode_seconds(tokens, task, running)
         keys, firsts = (bucket_of(running), task), (bucket_of(begun),)
         waits = cost.terms.wait > first
