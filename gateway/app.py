@@ -119,15 +119,20 @@ def build(
             async with background(running), sending(core.tracer):
                 yield
                 core.afterwards.flush()
-        await core.decisions.flush()
-        await sharing.publish()
-        await core.store.aclose()
+        await put_away(core, sharing)
         await pages.aclose()
-        await core.pools.aclose()
 
     frame = FastAPI(title="MTP gateway", version=__version__, lifespan=lifespan, redoc_url=None)
     add_routes(frame, core, ModelList(core, pages, clock), watcher, settings.workers)
     return Gateway(core, frame)
+
+
+async def put_away(core: Core, sharing: Sharing) -> None:
+    """Once nothing runs: what was learned is kept, and connections are closed."""
+    await core.decisions.flush()
+    await sharing.publish()
+    await core.store.aclose()
+    await core.pools.aclose()
 
 
 def add_routes(frame: FastAPI, core: Core, models: ModelList, watcher: PolicyWatcher | None, workers: int) -> None:
