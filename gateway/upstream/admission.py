@@ -8,7 +8,8 @@ pools whose queue has room, and gets the first place that any of its pools can g
          of the newest request of the key (of the lowest priority) that has most there
 
 each with a `Retry-After` from the rate at which the pool starts requests, or from when an endpoint is next tried.
-A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited.
+A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited;
+with them those that only some endpoints of their pools can serve.
 
 All endpoints shut by their breakers: one request goes through as a trial, so that recovery needs no timer to run out.
 Invariant: whenever a pool has room, no request that it may serve is waiting. `changed` restores it after every event
@@ -98,7 +99,8 @@ class Admission:
         if not any(pool.could_take(exclude) for pool in live):
             return self.try_shut(order, exclude) or self._refuse(live, order)
         waiter = Waiter(order, work, priority, key, exclude, self._clock())
-        waiter.urgent = urgent
+        # A request that only some endpoints can serve stands in this line too: the queue looks at pools alone.
+        waiter.urgent = urgent or bool(exclude)
         self._enter(waiter, live)
         self.freed()
         return await self._stand(waiter)

@@ -50,6 +50,20 @@ class TestRoom:
         assert (await third).endpoint is only(pools)
         assert (pools.load("p").in_flight, pools.load("p").waiting) == (2, 0)
 
+    async def test_a_request_for_one_endpoint_waits_for_that_one(self) -> None:
+        """POOL-01: the continuation of a stored response never goes to an endpoint that lacks it."""
+        own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 10s}"}
+        pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
+        held = {(lease := await pools.admit(("p",))).endpoint.url: lease for _ in range(2)}
+        waiter = asyncio.create_task(pools.admission.admit(("p",), exclude={"http://a:1"}))
+        await asyncio.sleep(0)
+
+        held["http://a:1"].release(Result.OK)
+        await asyncio.sleep(0)
+        assert not waiter.done()
+        held["http://b:1"].release(Result.OK)
+        assert (await waiter).endpoint.url == "http://b:1"
+
     async def test_a_request_takes_whichever_of_its_pools_is_free_first(self) -> None:
         """Spill-over while waiting."""
         pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
