@@ -138,6 +138,8 @@ class Features:
     """Its characters in all."""
     tool_fields: int = 0
     """Required parameters of all tools."""
+    groups: tuple[int, ...] = (0, 0, 0, 0, 0)
+    """The lexicon's groups of words in the text, as bits (`request.lexicon.Groups` gives the order)."""
     system_key: int = 0
     """64-bit hash of the system prompt, 0 without one."""
     template_key: int = 0
@@ -151,8 +153,7 @@ class Features:
     shape_key: int = 0
     """64-bit hash of the request's form: parameters' names, schema, tools."""
     thread_key: int = 0
-    """64-bit hash of what stays the same over a conversation's turns: the body's `session_id` or `user`, else the
-    system prompt with the first user turn; 0 for what is no conversation."""
+    """64-bit hash of what a conversation's turns share: `session_id`, `user` or how it began; 0 where it is none."""
 
 
 @keyword_record

@@ -103,11 +103,11 @@ class TestDeciding:
     @pytest.mark.parametrize(
         ("ask", "sentences", "size", "ceiling"),
         [
-            ("Explain in detail what this is about.", SENTENCES, 90, 650),
-            ("Explain in detail what this is about.", SENTENCES, 2_000, 750),
-            ("次の文章を200字程度で要約してください。", JAPANESE, 2_000, 790),
-            ("Explain in detail what this is about.", SENTENCES, 128_000, 780),
-            ("Explain in detail what this is about.", SENTENCES, 2_000_000, 825),
+            ("Explain in detail what this is about.", SENTENCES, 90, 515),
+            ("Explain in detail what this is about.", SENTENCES, 2_000, 600),
+            ("次の文章を200字程度で要約してください。", JAPANESE, 2_000, 655),
+            ("Explain in detail what this is about.", SENTENCES, 128_000, 630),
+            ("Explain in detail what this is about.", SENTENCES, 2_000_000, 700),
         ],
     )
     def test_takes_few_calls_whatever_the_size(

@@ -47,6 +47,7 @@ _READ: Mapping[str, Any] = {
     "modalities": frozenset,
     "needs": lambda listed: frozenset(map(Need, listed)),
     "profile": tuple,
+    "groups": tuple,
     "task_scores": lambda rows: tuple((Task(task), float(score)) for task, score in rows),
 }
 

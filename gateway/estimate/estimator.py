@@ -2,7 +2,8 @@
 
 1. rules.py settles what a bound, a choice list or the client's hint settles.
 2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
-3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template.
+3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template. Where it is
+   sure of a template, the prior is asked about one request in eight and its word stands for the rest.
 4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
 
 What was learned is the actual lengths' deviation, so it is independent of the pool that answered. Only numbers under
@@ -12,9 +13,12 @@ What was learned is the actual lengths' deviation, so it is independent of the p
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass
+from itertools import repeat
 from math import exp2
+from operator import mul
 from typing import NamedTuple
 
 from gateway.estimate.calibration import Calibration
@@ -39,8 +43,15 @@ _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
 _NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
+_PLACE = {task: at for at, task in enumerate(TASKS)}
 _HISTORY = 3.0
 """Observations from which history is said to settle an estimate."""
+_SETTLED = 6.0
+_SURE = 0.3
+"""Observations, and the expected error, log2, from which what the prior says of a template is kept."""
+_USES = 7
+_RECALLED = 4096
+_TEMPLATE = LEVELS.index("template")
 _PREFIX = struct.Struct("<II")
 
 
@@ -65,6 +76,16 @@ class _Pending(NamedTuple):
     task: Task
 
 
+@dataclass(slots=True)
+class _Recalled:
+    """What the prior said of a template whose answers' length history knows: good for some more requests."""
+
+    location: float
+    spread: float
+    task: Task
+    uses: int
+
+
 class Estimator:
     """The estimate by rules, prior and history.
 
@@ -80,6 +101,7 @@ class Estimator:
         self._fresh_calibration = Calibration(self._prior.margins)
         # Not a plain dict: finding its first key passes over the places of all that were deleted.
         self._pending: OrderedDict[int, _Pending] = OrderedDict()
+        self._recalled: dict[int, _Recalled] = {}
         self._models: dict[str, int] = {}
         self._observed = 0
         self._censored = 0
@@ -90,26 +112,38 @@ class Estimator:
         `thinking` is the switch where the model decides it (it always thinks, or never); None leaves it to the
         request. `room` is the context left for the answer, in tokens.
         """
-        ruled = read_rules(features, thinking=thinking, room=room)
+        thinks, cap = resolve(features, thinking, room)
+        ruled = read_rules(features, cap)
         if ruled.source in _BOUND_SOURCES:
             # Settled without a look at the text; `observe` predicts what it learns from.
             return estimate_rules(features, thinking=thinking, room=room)
-        thinks, cap = resolve(features, thinking, room)
-        guess, pending = self._predict(features, ruled, thinks)
+        informed, pending = self._predict(features, ruled, thinks)
         if len(self._pending) >= _WAITING:
             # Requests that never ended: the oldest one is forgotten.
             self._pending.popitem(last=False)
         self._pending[id(features)] = pending
-        return self._cut(features.floor, cap, pending, _source(ruled, guess, pending.chain))
+        return self._cut(features.floor, cap, pending, _source(ruled, informed, pending.chain))
 
-    def _predict(self, features: Features, ruled: Ruled, thinks: bool | None) -> tuple[Guess, _Pending]:
-        """What the prior says, and what prior and history say together."""
+    def _predict(self, features: Features, ruled: Ruled, thinks: bool | None) -> tuple[bool, _Pending]:
+        """Whether the prior knows anything, and what prior and history say together."""
+        keys = keys_of(features, self._model_key(features.model), thinks)
+        known = self._recalled.get(keys[_TEMPLATE])
+        if known is not None and known.uses > 0:
+            known.uses -= 1
+            chain = self._history.chain(keys, known.location, known.spread)
+            return True, _Pending(features, chain, features.hint_task or known.task)
         guess = self._prior.guess(signals(features, ruled))
         location, spread = guess.location, guess.spread
         if thinks:
             location, spread = _with_thinking(features, location, spread)
-        chain = self._history.chain(keys_of(features, self._model_key(features.model), thinks), location, spread)
-        return guess, _Pending(features, chain, _task(features, guess, chain))
+        chain = self._history.chain(keys, location, spread)
+        pending = _Pending(features, chain, _task(features, guess, chain))
+        settled = chain.support >= _SETTLED and chain.spread < _SURE
+        if settled and guess.informed and features.hint_task is None and features.template_key:
+            if len(self._recalled) >= _RECALLED:
+                self._recalled.clear()
+            self._recalled[keys[_TEMPLATE]] = _Recalled(location, spread, pending.task, _USES)
+        return guess.informed, pending
 
     def observe(self, outcome: Outcome) -> None:
         """Learns from a finished answer's usage; a cut one counts as a lower bound, a failed one not at all."""
@@ -214,15 +248,9 @@ class Estimator:
 
 def _mean(location: float, spread: float, top: float) -> float:
     """The mean of min(N, top) by the nodes of the distribution, which rise."""
-    limit = log2p(top)
-    total = 0.0
-    for at, node in enumerate(_NODES):
-        exponent = location + spread * node
-        if exponent >= limit:
-            total += top * (len(_NODES) - at)
-            break
-        total += exp2(exponent) - 1.0
-    return total / len(_NODES)
+    below = bisect_left(_NODES, (log2p(top) - location) / max(spread, 1e-9))
+    sizes = sum(map(exp2, map(mul, _NODES[:below], repeat(spread))))
+    return (exp2(location) * sizes - below + top * (len(_NODES) - below)) / len(_NODES)
 
 
 def _packed(history: History, calibration: Calibration) -> bytes:
@@ -242,22 +270,24 @@ def _task(features: Features, guess: Guess, chain: Chain) -> Task:
     """The rules' evidence and the prior's chances together; UNKNOWN where neither has a clear favourite."""
     if features.hint_task is not None:
         return features.hint_task
-    if not guess.informed and not features.task_scores:
+    scores = features.task_scores
+    if not guess.informed and not scores:
         return Task.UNKNOWN
-    chances = dict(zip(TASKS, guess.tasks, strict=True))
-    rest = 1.0 - sum(share for _, share in features.task_scores)
-    for task, share in features.task_scores:
-        if task in chances:
-            chances[task] = chances[task] + share
-    best = max(chances, key=chances.__getitem__)
-    if chances[best] / (2.0 - rest) < 0.3:
+    chances = [*guess.tasks]
+    told = 0.0
+    for task, share in scores:
+        told += share
+        if task is not Task.UNKNOWN:
+            chances[_PLACE[task]] += share
+    highest = max(chances)
+    if highest < 0.3 * (1.0 + told):
         return best_task(features)[0]
-    return best
+    return TASKS[chances.index(highest)]
 
 
-def _source(ruled: Ruled, guess: Guess, chain: Chain) -> str:
+def _source(ruled: Ruled, informed: bool, chain: Chain) -> str:
     if chain.support >= _HISTORY:
         return "history"
     if ruled.source in ("few_shot", "wish", "schema"):
         return ruled.source
-    return "prior" if guess.informed else "unknown"
+    return "prior" if informed else "unknown"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from gateway.estimate.lexicon import BIT, PHRASE_BIT
+from gateway.request.lexicon import BIT, PHRASE_BIT
 from gateway.types import Features
 
 _SETTLED = ("scoring", "choice", "schema", "few-shot")
@@ -47,8 +47,6 @@ class View(NamedTuple):
     options: list[str]
     inline_options: int
     numbers: int
-    ands: bool
-    """Whether there is any "and"."""
     ask: str
     first_line: int
     last_line: int

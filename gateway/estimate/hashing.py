@@ -22,18 +22,16 @@ def name_key(name: str) -> int:
 
 def keys_of(features: Features, model_key: int, thinking: bool | None = None) -> tuple[int, ...]:
     """One 64-bit key a level, 0 where the request has nothing to say on it. `thinking`: the resolved switch."""
-    thinks = 2 if thinking is None else int(thinking)
-    salt = hash((model_key, thinks))
-    system, shape = features.system_key, features.shape_key
-    size = features.input_tokens
-    parts = (
-        (0, salt, 1),
-        (1, salt, system) if system else None,
-        (2, salt, shape, system) if shape else None,
-        (3, salt, features.form_key, system) if features.form_key else None,
-        (4, salt, features.head_key, system) if features.head_key else None,
-        (5, salt, features.tail_key, system) if features.tail_key else None,
-        (6, salt, features.template_key) if features.template_key else None,
-        (7, salt, size, system, shape) if size else None,
+    salt = hash((model_key, 2 if thinking is None else int(thinking)))
+    f = features
+    system, shape, size = f.system_key, f.shape_key, f.input_tokens
+    return (
+        hash((0, salt, 1)) & _MASK,
+        hash((1, salt, system)) & _MASK if system else 0,
+        hash((2, salt, shape, system)) & _MASK if shape else 0,
+        hash((3, salt, f.form_key, system)) & _MASK if f.form_key else 0,
+        hash((4, salt, f.head_key, system)) & _MASK if f.head_key else 0,
+        hash((5, salt, f.tail_key, system)) & _MASK if f.tail_key else 0,
+        hash((6, salt, f.template_key)) & _MASK if f.template_key else 0,
+        hash((7, salt, size, system, shape)) & _MASK if size else 0,
     )
-    return tuple(hash(part) & _MASK if part else 0 for part in parts)

@@ -6,7 +6,8 @@
 
 Every tree asks the same question in all nodes of a level, so that a tree is a table indexed by a few bits. What a set
 signal adds to all trees' indexes, to all tasks' logits and to the spread are the lanes of one long integer, its row;
-the sum of the rows of the set signals is therefore all that is wanted. Pure Python, about 20 microseconds.
+the sum of the rows of the set signals is therefore all that is wanted. Signals are taken eight at a time: the sums of
+the rows of an eight's patterns are kept as they come up. Pure Python, about 10 microseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from itertools import compress
 from operator import getitem
 from typing import Any, NamedTuple
 
@@ -38,9 +38,12 @@ _TASK_ZERO = 1 << 12
 _SPREAD_ZERO = 1 << 21
 """Added to each weight in a lane, so that none is negative."""
 _TASK_SCALE = 200.0
+_NEVER = 2000
+"""A task whose logit is so far behind has no chance."""
+_EXP = [math.exp(-behind / _TASK_SCALE) for behind in range(_NEVER)]
 _SPREAD_SCALE = 10_000.0
 _LANES = struct.Struct(f"<{1 + len(TASKS)}I")
-_LEAF_SCALE = 1000.0
+_LEAF_ZERO = 128
 
 
 class ModelError(ValueError):
@@ -59,6 +62,17 @@ class Guess(NamedTuple):
     """False where nothing was recognised, so that `location` is no more than an average."""
 
 
+class _Eight(dict[int, int]):
+    """The sums of the rows of eight signals, by which of them are set. Made when first asked for: few ever are."""
+
+    def __init__(self, rows: Sequence[int]) -> None:
+        self._rows = rows
+
+    def __missing__(self, pattern: int) -> int:
+        found = self[pattern] = sum(row for i, row in enumerate(self._rows) if pattern >> i & 1)
+        return found
+
+
 class Prior:
     """A trained model, ready to be asked. Raises `ModelError` for a file made for other signals."""
 
@@ -66,16 +80,21 @@ class Prior:
         if data.get("size") != SIZE:
             raise ModelError(f"The model was trained on {data.get('size')} signals; this version has {SIZE}.")
         trees: Sequence[Mapping[str, Sequence[int]]] = data["trees"]
-        self._tables = [[leaf / _LEAF_SCALE for leaf in tree["leaves"]] for tree in trees]
-        self._base = float(data["base"])
-        self._spread_bias = float(data["spread"]["bias"])
-        self._task_bias = [float(b) for b in data["tasks"]["bias"]]
+        # Bytes, so that all trees together fit into a processor's nearest cache.
+        self._tables = [bytes([leaf + _LEAF_ZERO for leaf in tree["leaves"]]) for tree in trees]
+        self._leaf = float(data["leaf"])
+        self._base = float(data["base"]) - len(trees) * _LEAF_ZERO * self._leaf
         spread = [round(weight * _SPREAD_SCALE) for weight in data["spread"]["weights"]]
-        self._rows = [_lanes(own, row) for own, row in zip(spread, data["tasks"]["weights"], strict=True)]
+        rows = [_lanes(own, row) for own, row in zip(spread, data["tasks"]["weights"], strict=True)]
         # The trees' indexes are the bytes behind the lanes: a set signal adds its level's bit where a tree asks for it.
         for at, tree in enumerate(trees, _LANES.size):
             for level, signal in enumerate(tree["bits"]):
-                self._rows[signal] += 1 << 8 * at + level
+                rows[signal] += 1 << 8 * at + level
+        self._eights = [_Eight(rows[at : at + 8]) for at in range(0, SIZE, 8)]
+        self._biases = _lanes(
+            round(float(data["spread"]["bias"]) * _SPREAD_SCALE),
+            [round(float(bias) * _TASK_SCALE) for bias in data["tasks"]["bias"]],
+        )
         self._size = _LANES.size + len(trees)
         self.margins: dict[Task, float] = {
             Task(name): max(_LEAST_MARGIN, float(m)) for name, m in data["margins"].items()
@@ -84,27 +103,28 @@ class Prior:
 
     def guess(self, signals: Signals) -> Guess:
         bits = signals.bits
-        found = sum(compress(self._rows, bits)).to_bytes(self._size, "little")
-        # The lanes' zeros were added once for each set signal.
-        count = bits.count(1)
-        spread_lane, *task_lanes = _LANES.unpack_from(found)
-        correction = self._base + sum(map(getitem, self._tables, found[_LANES.size :]))
+        found = sum(map(getitem, self._eights, bits.to_bytes(len(self._eights), "little")), self._biases)
+        lanes = found.to_bytes(self._size, "little")
+        spread_lane, *task_lanes = _LANES.unpack_from(lanes)
+        correction = self._base + self._leaf * sum(map(getitem, self._tables, lanes[_LANES.size :]))
         correction *= SETTLED_SHARE if signals.case in SETTLED else LEARNED_SHARE
-        spread = math.exp(self._spread_bias + (spread_lane - count * _SPREAD_ZERO) / _SPREAD_SCALE)
+        # The lane's zero was added with the bias and with each set signal.
+        spread = math.exp((spread_lane - (1 + bits.bit_count()) * _SPREAD_ZERO) / _SPREAD_SCALE)
         informed = signals.case != "nothing"
         return Guess(
             location=max(0.3, signals.start + correction),
             spread=min(3.0, max(0.15, spread)) if informed else IGNORANT_SPREAD,
-            tasks=self._tasks(task_lanes, count * _TASK_ZERO),
+            tasks=_softmax(task_lanes),
             informed=informed,
         )
 
-    def _tasks(self, lanes: list[int], zero: int) -> tuple[float, ...]:
-        logits = [bias + (lane - zero) / _TASK_SCALE for bias, lane in zip(self._task_bias, lanes, strict=True)]
-        top = max(logits)
-        weights = [math.exp(logit - top) for logit in logits]
-        total = sum(weights)
-        return tuple([weight / total for weight in weights])
+
+def _softmax(lanes: list[int]) -> tuple[float, ...]:
+    """Probabilities from logits in units of 1 / `_TASK_SCALE`. Their common zero cancels out."""
+    top = max(lanes)
+    weights = [_EXP[top - lane] if top - lane < _NEVER else 0.0 for lane in lanes]
+    total = sum(weights)
+    return tuple([weight / total for weight in weights])
 
 
 def _lanes(spread: int, tasks: Sequence[int]) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left
+from collections.abc import Iterator
+from operator import getitem
 
 from gateway.estimate.expert import View
 from gateway.types import Features
@@ -23,6 +25,7 @@ _KATAKANA = re.compile(r"[ァ-ヺー][ァ-ヺー][ァ-ヺー]+")
 _NO_SIGNS = bytes(set(range(256)) - set(b'{}();=<>"?,'))
 _WIDE_QUOTES = "「『“"
 _ENDS = {":": 1, "：": 1, "?": 2, "？": 2, ".": 3, "。": 3, "!": 3, ")": 4, "]": 4, "}": 4, '"': 4}
+_STARTS = {"{": 1, "[": 1, '"': 2, "「": 2, "'": 2}
 
 _SIZES = (3.0, 4.0, 4.7, 5.3, 6.0, 6.5, 7.0, 7.5, 8.0, 9.0, 10.0, 11.5)
 _COUNTS = (0.5, 1.5, 2.5, 4.5, 7.5, 11.5)
@@ -72,10 +75,6 @@ _LENGTHS = frozenset(
 """Whole numbers that are cut on the scale log2(1 + x)."""
 _REAL = frozenset(("cjk", "option size", "code share", "start tokens", "rules", "rules over expert"))
 """Numbers that are not whole, on the scale of their thresholds."""
-Ladder = tuple[int, tuple[int, ...]]
-"""The first whole number above all thresholds, and the bits for 0 up to it; the last place, -1, is for "not there"."""
-Steps = tuple[tuple[float, ...], tuple[int, ...]]
-"""The thresholds, and the bits for each count of passed ones."""
 
 
 def log2p(tokens: float) -> float:
@@ -83,37 +82,47 @@ def log2p(tokens: float) -> float:
     return math.log2(1.0 + tokens)
 
 
-def _tables() -> tuple[tuple[Ladder, ...], tuple[Steps, ...]]:
-    """Of the whole numbers and of the others, in order. Bits count from the first number's first threshold."""
-    ladders: list[Ladder] = []
-    steps: list[Steps] = []
+_Codes = list[tuple[int, ...]]
+
+
+def _tables() -> tuple[list[int], _Codes, list[tuple[float, ...]], _Codes]:
+    """Of the whole numbers the limits and the codes, of the others the thresholds and the codes, each in order.
+
+    A code is a number's bits; they count from the first number's first threshold. A whole number's limit is the first
+    value above all thresholds, and its codes are those of 0 up to the limit and, in the last place, of -1: "not there".
+    The codes of the others are by how many thresholds are passed.
+    """
+    tops: list[int] = []
+    ladders: _Codes = []
+    steps: list[tuple[float, ...]] = []
+    step_codes: _Codes = []
     at = 0
     for name, thresholds in NUMBERS:
         codes = tuple(((1 << passed) - 1) << at for passed in range(len(thresholds) + 1))
         at += len(thresholds)
         if name in _REAL:
-            steps.append((thresholds, codes))
+            steps.append(thresholds)
+            step_codes.append(codes)
             continue
         scale = log2p if name in _LENGTHS else float
         rungs: list[int] = []
         while not rungs or rungs[-1] != codes[-1]:
             rungs.append(codes[bisect_left(thresholds, scale(len(rungs)))])
-        ladders.append((len(rungs) - 1, (*rungs, codes[bisect_left(thresholds, -1.0)])))
-    return tuple(ladders), tuple(steps)
+        tops.append(len(rungs) - 1)
+        ladders.append((*rungs, codes[bisect_left(thresholds, -1.0)]))
+    return tops, ladders, steps, step_codes
 
 
-_LADDERS, _STEPS = _tables()
+_TOPS, _LADDERS, _STEPS, _STEP_CODES = _tables()
 NUMBER_BITS = sum(len(thresholds) for _, thresholds in NUMBERS)
 
 
 def number_bits(features: Features, view: View, start: float, rules: float) -> int:
     """The bits of all numbers; `start` and `rules` are the expert's and the rules' guesses, log2(1 + tokens)."""
-    bits = 0
-    for value, (top, ladder) in zip(_whole(features, view), _LADDERS, strict=True):
-        bits |= ladder[value if value < top else top]
-    for real, (thresholds, codes) in zip(_real(features, view, start, rules), _STEPS, strict=True):
-        bits |= codes[bisect_left(thresholds, real)]
-    return bits
+    # No two numbers share a bit, so adding joins them. A loop would cost as much as reading the text.
+    clipped: Iterator[int] = map(min, _whole(features, view), _TOPS)
+    passed: Iterator[int] = map(bisect_left, _STEPS, _real(features, view, start, rules))
+    return sum(map(getitem, _LADDERS, clipped)) + sum(map(getitem, _STEP_CODES, passed))
 
 
 def _whole(features: Features, view: View) -> tuple[int, ...]:
@@ -121,7 +130,7 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
     ask, template = view.ask, view.template
     count = ask.count
     head, tail = features.user_head, features.user_tail
-    counted = _COUNTED.search(ask[:_COUNTED_WITHIN]) if view.numbers else None
+    counted = _COUNTED.search(ask, 0, _COUNTED_WITHIN) if view.numbers else None
     last_part = tail or head
     ascii_only = ask.isascii()
     # Counting in the few signs of a text costs a fraction of counting in the text.
@@ -136,7 +145,7 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
         count("\n\n") if "\n" in ask else 0,
         _ENDS.get(last_part[-1:], 0),
         _ENDS.get(head[view.first_line - 1 : view.first_line], 0),
-        1 if head[:1] in ("{", "[") else 2 if head[:1] in ('"', "「", "'") else 0,
+        _STARTS.get(head[:1], 0),
         len(view.options),
         view.inline_options,
         len(template) or -1,
@@ -149,7 +158,7 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
         view.numbers,
         commas,
         questions if ascii_only else questions + count("？"),
-        count(" and ") if view.ands else 0,
+        count(" and "),
         0 if ascii_only else len(_KATAKANA.findall(last_part[-300:])),
         len(signs) - quotes - questions - commas,
         view.tools,

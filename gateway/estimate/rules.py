@@ -113,11 +113,10 @@ def resolve(features: Features, thinking: bool | None, room: int | None) -> tupl
     return thinks, cap
 
 
-def read_rules(features: Features, *, thinking: bool | None = None, room: int | None = None) -> Ruled:
-    """The rules' view of a request's answer; `thinking` and `room` as in `estimate_rules`."""
+def read_rules(features: Features, cap: int | None = None) -> Ruled:
+    """The rules' view of a request's answer; `cap` as it was resolved."""
     task, share = best_task(features)
     answer, _, source = _answer(features, task, share)
-    _, cap = resolve(features, thinking, room)
     if cap is not None and cap <= SETTLING_CAP:
         source = _settled_by(features)
     return Ruled(task, answer, source)
@@ -206,22 +205,27 @@ def _structured(features: Features) -> tuple[Length, float, str] | None:
 def _by_task(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
     """The tasks' lengths mixed by evidence: the mean of the logs, and the spread within and between them."""
     scores = features.task_scores
-    mix = [(_of_task(each, features), part) for each, part in scores[:4]]
-    rest = 1.0
-    for _, part in scores:
-        rest -= part
-    if task is not Task.UNKNOWN and not (scores and scores[0][0] is task):
-        mix, rest, share = [(_of_task(task, features), 0.9)], 0.1, 0.9
-    mix.append((_of_task(Task.UNKNOWN, features), max(0.0, rest)))
+    source, told = "rules", 0.0
+    if task is Task.UNKNOWN:
+        source, share = "unknown", 0.15
+    elif not (scores and scores[0][0] is task):
+        # A task that was named and not found.
+        scores, share = ((task, 0.9),), 0.9
+    # Of each length's logarithm: the sum of shares, the mean and the mean of squares.
     total = mu = squares = 0.0
-    for (own_mu, sigma), part in mix:
+    for each, part in scores[:4]:
+        own_mu, sigma = _of_task(each, features)
         total += part
         mu += part * own_mu
         squares += part * (sigma * sigma + own_mu * own_mu)
-    mu /= total
-    confidence = 0.15 if task is Task.UNKNOWN else min(0.8, share)
-    source = "unknown" if task is Task.UNKNOWN else "rules"
-    return Length(mu, math.sqrt(max(0.0, squares / total - mu * mu))), confidence, source
+    for _, part in scores:
+        told += part
+    rest = 1.0 - told if told < 1.0 else 0.0
+    own_mu, sigma = _of_task(Task.UNKNOWN, features)
+    total += rest
+    mu = (mu + rest * own_mu) / total
+    squares += rest * (sigma * sigma + own_mu * own_mu)
+    return Length(mu, math.sqrt(max(0.0, squares / total - mu * mu))), min(0.8, share), source
 
 
 def _of_task(task: Task, features: Features) -> Length:

@@ -80,28 +80,33 @@ class History:
     def chain(self, keys: Sequence[int], location: float, spread: float) -> Chain:
         """The prediction after all levels. Changes nothing."""
         steps: list[tuple[int, int, float, float]] = []
+        add = steps.append
         support = 0.0
         base, slope = location, 1.0
-        young, old = self._young, self._old
+        young, old, levels = self._young, self._old, self._levels
         for level, key in enumerate(keys):
             if not key:
                 continue
-            cell = young.get(key) or old.get(key)
+            cell = young.get(key) or (old.get(key) if old else None)
             if cell is None:
-                steps.append((level, key, location, location))
+                add((level, key, location, location))
                 continue
-            after, own_slope, share = _corrected(cell, self._levels[level], base, location, slope)
+            after, own_slope, share = _corrected(cell, levels[level], base, location, slope)
             slope += share * (own_slope - slope)
-            steps.append((level, key, location, after))
+            add((level, key, location, after))
             location += share * (after - location)
-            if level and share * cell[0] > support:
-                support = share * cell[0]
-            spread = (_SPREAD_PULL * spread + cell[6] * share + cell[5] * (1 - share)) / (_SPREAD_PULL + cell[0])
+            weight, errors_before, errors_after = cell[0], cell[5], cell[6]
+            if level and share * weight > support:
+                support = share * weight
+            errors = errors_after * share + errors_before * (1.0 - share)
+            spread = (_SPREAD_PULL * spread + errors) / (_SPREAD_PULL + weight)
         return Chain(location, spread, support, base, tuple(steps))
 
     def learn(self, chain: Chain, actual: float) -> None:
         """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
         base = chain.base
+        square, product = base * base, base * actual
+        young, levels = self._young, self._levels
         for level, key, before, after in chain.steps:
             error_before, error_after = abs(actual - before), abs(actual - after)
             # Written out, here and below: `min` costs as much as the rest of a line.
@@ -109,24 +114,22 @@ class History:
                 error_before = _LARGEST_ERROR
             if error_after > _LARGEST_ERROR:
                 error_after = _LARGEST_ERROR
-            cell = self._touch(key)
+            cell = young.get(key)
             if cell is None:
-                self._young[key] = [1.0, base, actual, base * base, base * actual, error_before, error_after]
+                cell = self._touch(key)
+                young = self._young
+            if cell is None:
+                young[key] = [1.0, base, actual, square, product, error_before, error_after]
             else:
-                _add(cell, base, actual, after)
-                # Errors count in full: a template whose answers have changed soon finds its new ones typical.
-                cell[5] = cell[5] * DECAY + error_before
-                cell[6] = cell[6] * DECAY + error_after
-            record = self._levels[level]
+                _add(cell, base, actual, after, error_before, error_after)
+            record = levels[level]
             record[0] += _LEVEL_PACE * (error_before - record[0])
             record[1] += _LEVEL_PACE * (error_after - record[1])
             record[2] += 1.0
 
     def _touch(self, key: int) -> Cell | None:
-        """The key's cell, now among the young ones; None for a new key, which there is room for now."""
-        cell = self._young.get(key)
-        if cell is not None:
-            return cell
+        """The cell of a key that is not among the young ones, and now is; None for a new key, which there is room for
+        now."""
         cell = self._old.pop(key, None)
         if len(self._young) >= self._half:
             self._old, self._young = self._young, {}
@@ -175,17 +178,26 @@ def imputed(location: float, spread: float, at_least: float) -> float:
     return max(at_least, location + sigma * density / tail)
 
 
-def _add(cell: Cell, base: float, actual: float, expected: float) -> None:
+def _add(cell: Cell, base: float, actual: float, expected: float, error_before: float, error_after: float) -> None:
     """Adds an observation to a cell's fit; one that is far from what the key expects counts little."""
+    seen, sum_m, sum_y, sum_mm, sum_my, errors_before, errors_after = cell
     weight = 1.0
-    if cell[0] > 2.0:
-        miss = (actual - expected) / max(_LEAST_TYPICAL, cell[6] / cell[0])
-        weight = min(1.0, (_TAILS + 1.0) / (_TAILS + miss * miss))
-    cell[0] = cell[0] * DECAY + weight
-    cell[1] = cell[1] * DECAY + weight * base
-    cell[2] = cell[2] * DECAY + weight * actual
-    cell[3] = cell[3] * DECAY + weight * base * base
-    cell[4] = cell[4] * DECAY + weight * base * actual
+    if seen > 2.0:
+        typical = errors_after / seen
+        miss = (actual - expected) / (typical if typical > _LEAST_TYPICAL else _LEAST_TYPICAL)
+        if miss * miss > 1.0:
+            weight = (_TAILS + 1.0) / (_TAILS + miss * miss)
+    weighted = weight * base
+    cell[:] = (
+        seen * DECAY + weight,
+        sum_m * DECAY + weighted,
+        sum_y * DECAY + weight * actual,
+        sum_mm * DECAY + weighted * base,
+        sum_my * DECAY + weighted * actual,
+        # Errors count in full: a template whose answers have changed soon finds its new ones typical.
+        errors_before * DECAY + error_before,
+        errors_after * DECAY + error_after,
+    )
 
 
 def _corrected(cell: Cell, record: list[float], base: float, before: float, slope: float) -> tuple[float, float, float]:

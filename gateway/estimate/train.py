@@ -33,7 +33,8 @@ from gateway.request.features import extract
 from gateway.request.parse import parse_body
 from gateway.types import Api, Features, Task
 
-_LEAF_SCALE = 1000.0
+_LARGEST_LEAF = 127
+"""Leaves are whole numbers of a byte, in units of `leaf`."""
 _TASK_SCALE = 200.0
 _FLOOR = 0.1
 
@@ -101,13 +102,20 @@ def table_of(rows: Iterable[Row]) -> Table:
     rows = list(rows)
     found = [signals(row.features) for row in rows]
     return Table(
-        x=np.frombuffer(b"".join(s.bits for s in found), np.uint8).reshape(len(rows), SIZE).astype(np.float32),
+        x=_unpacked([s.bits for s in found]),
         start=np.array([s.start for s in found]),
         settled=np.array([s.case in SETTLED for s in found]),
         actual=np.array([log2p(row.tokens) for row in rows]),
         source=np.array([row.source for row in rows]),
         task=np.array([TASKS.index(row.task) for row in rows]),
     )
+
+
+def _unpacked(bits: list[int]) -> NDArray[np.float32]:
+    """rows x signals, from one integer a row."""
+    width = -(-SIZE // 8)
+    packed = np.frombuffer(b"".join(row.to_bytes(width, "little") for row in bits), np.uint8).reshape(len(bits), width)
+    return np.unpackbits(packed, axis=1, count=SIZE, bitorder="little").astype(np.float32)
 
 
 def grow_on(table: Table, rows: NDArray[np.int64], seed: int, settings: Settings | None = None) -> Trees:
@@ -153,13 +161,15 @@ def model_data(
         for i, task in enumerate(TASKS)
         if np.count_nonzero(table.task[rows] == i) >= 10
     }
+    leaf = float(np.abs(trees.leaves).max()) / _LARGEST_LEAF
     task_bias, task_weights = softmax_fit(x, table.task[rows], len(TASKS), table.weights(rows), steps=task_steps)
     return {
         "size": SIZE,
         "seed": seed,
         "base": round(trees.base, 6),
+        "leaf": leaf,
         "trees": [
-            {"bits": bits.tolist(), "leaves": np.round(leaves * _LEAF_SCALE).astype(int).tolist()}
+            {"bits": bits.tolist(), "leaves": np.round(leaves / leaf).astype(int).tolist()}
             for bits, leaves in zip(trees.bits, trees.leaves, strict=True)
         ],
         "spread": {"bias": round(bias, 5), "weights": np.round(weights, 4).tolist()},

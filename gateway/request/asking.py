@@ -1,25 +1,36 @@
 """What the ask says: its language, evidence for tasks, wishes about length, and where it stands.
 
 The turn's start, its end and the system prompt are read apart. The one with the strongest signs of an ask leads; the
-others count less, and a system prompt leads only where the user turn is mere matter to work on.
+others count less, and a system prompt leads only where the user turn is mere matter to work on. Words are looked up
+once, for all of this and for the lexicon that the prior goes by.
 """
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, reduce
+from operator import or_
 from typing import NamedTuple
 
 from gateway.request import evidence as tasks
-from gateway.request import wish_words
+from gateway.request import lexicon, tells, wish_words
 from gateway.request.evidence import Scores, evidence, step_by_step
 from gateway.request.instruction import ends, locate
 from gateway.request.language import language_of
+from gateway.request.lexicon import Groups
 from gateway.request.wishes import Wish, find_detail, find_wish
 from gateway.request.words import has_digit, word_list
 from gateway.types import Place
 
 _SPACELESS = frozenset({"ja", "zh", "ko"})
-_TELLING = tasks.TELLING | wish_words.TELLING
+_TELLS = tells.table(
+    (
+        *tasks.TELLING,
+        *wish_words.TELLING,
+        (tells.PHRASES, lexicon.LATIN_PHRASES),
+        *((bits << tells.GROUPS_AT, (word,)) for word, bits in lexicon.WORDS.items()),
+    )
+)
+_LINE = 160
 _SYSTEMS = 512
 _SURE = 5.0
 _GLANCE = 100
@@ -38,6 +49,7 @@ class Asking(NamedTuple):
     wish: Wish | None
     detail: int
     step_by_step: bool
+    groups: Groups
 
 
 class _Part(NamedTuple):
@@ -50,6 +62,9 @@ class _Part(NamedTuple):
     steps: bool
     strength: float
     """How much this reads like an ask."""
+    groups: int
+    phrases: int
+    """The lexicon's, as bits."""
 
 
 def read_ask(user: str, system: str) -> Asking:
@@ -58,7 +73,9 @@ def read_ask(user: str, system: str) -> Asking:
     tail = _read(ask.tail) if ask.tail else None
     # Behind a clear ask at the end, only the beginning of the start can add to it.
     sure = tail is not None and tail.strength >= _SURE
-    lead, place = _read(ask.head[:_GLANCE] if sure else ask.head), Place.WHOLE
+    head = _read(ask.head[:_GLANCE] if sure else ask.head)
+    told = _read_system(ends(system)) if system else _NOTHING
+    lead, place = head, Place.WHOLE
     others: list[_Part] = []
     if tail is not None:
         if tail.strength >= lead.strength:
@@ -68,13 +85,32 @@ def read_ask(user: str, system: str) -> Asking:
         if other.strength >= _LEAST:
             others.append(other)
     if system:
-        told = _read_system(ends(system))
         if told.strength >= _LEAST and (lead.strength < _LEAST or _rules(told, lead)):
             others.append(lead)
             lead, place = told, Place.SYSTEM
         else:
             others.append(told)
-    return _merge(lead, others, place)
+    return _merge(lead, others, place, _groups(told, head, tail or head))
+
+
+def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
+    """What the lexicon says of the system prompt, the turn's first line, its edges and its last line."""
+    first, last = head.groups, tail.groups
+    cut = head.text.find("\n")
+    if cut >= 0:
+        first = groups_of(head.text[: min(cut, _LINE)])
+    cut = tail.text.rfind("\n")
+    if cut >= 0:
+        last = groups_of(tail.text[cut + 1 :][-_LINE:])
+    phrases = told.phrases | head.phrases | tail.phrases
+    return Groups(told.groups, first, head.groups | tail.groups, last, phrases)
+
+
+def groups_of(text: str) -> int:
+    """The lexicon's groups in a short text, as bits."""
+    lower = text.lower()
+    told = reduce(or_, map(_TELLS.__getitem__, _TELLS.keys() & word_list(lower)), 0) >> tells.GROUPS_AT
+    return told if lower.isascii() else told | lexicon.wide_groups(lower, set(lower))
 
 
 def _rules(told: _Part, asked: _Part) -> bool:
@@ -84,29 +120,32 @@ def _rules(told: _Part, asked: _Part) -> bool:
 
 def _read(text: str) -> _Part:
     lower = text.lower()
-    words = set(word_list(lower))
+    listed = word_list(lower)
+    words = set(listed)
     chars = set() if lower.isascii() else set(lower)
     language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
     # One look at all words leaves the few that the tables below ask for.
-    words &= _TELLING
+    words &= _TELLS.keys()
+    told = reduce(or_, map(_TELLS.__getitem__, words), 0)
+    groups = told >> tells.GROUPS_AT
+    phrases = lexicon.phrases_in(listed, words) if told & tells.PHRASES else 0
+    if chars:
+        groups |= lexicon.wide_groups(lower, chars)
+        phrases |= lexicon.wide_phrases(lower, chars)
     digits = has_digit(lower)
-    scores = evidence(lower, words, chars, language, digits=digits)
-    wish = find_wish(lower, words, chars, cjk=cjk, digits=digits)
-    strength = max(scores.values(), default=0.0)
+    scores = evidence(lower, words, told, chars, language, digits=digits)
+    wish = find_wish(lower, told, chars, cjk=cjk, digits=digits)
+    strength = max(scores.values()) if scores else 0.0
     if wish is not None:
         strength += 3.0 if wish.firm else 2.0
     if text.rstrip().endswith(_ASKS):
         strength += 1.0
-    return _Part(
-        text,
-        language,
-        scores,
-        wish,
-        find_detail(words, lower if cjk else "", chars),
-        step_by_step(lower, words),
-        strength,
-    )
+    detail = find_detail(told, lower if cjk else "", chars)
+    return _Part(text, language, scores, wish, detail, step_by_step(lower, told), strength, groups, phrases)
+
+
+_NOTHING = _Part("", "und", {}, None, 0, False, 0.0, 0, 0)
 
 
 @lru_cache(_SYSTEMS)
@@ -115,19 +154,15 @@ def _read_system(text: str) -> _Part:
     return _read(text)
 
 
-def _merge(lead: _Part, others: list[_Part], place: Place) -> Asking:
-    scores = dict(lead.scores)
-    wish, detail, steps = lead.wish, lead.detail, lead.steps
+def _merge(lead: _Part, others: list[_Part], place: Place, groups: Groups) -> Asking:
+    text, wish, detail, steps = lead.text, lead.wish, lead.detail, lead.steps
+    scores = lead.scores.copy()
     for other in others:
         for task, weight in other.scores.items():
             scores[task] = scores.get(task, 0.0) + 0.4 * weight
         wish = wish or other.wish
         detail = detail or other.detail
         steps = steps or other.steps
-    text = lead.text
-    for other in others:
         if other.text and len(text) + len(other.text) <= 1000:
             text = f"{text}\n{other.text}"
-    return Asking(
-        text=text, place=place, language=lead.language, scores=scores, wish=wish, detail=detail, step_by_step=steps
-    )
+    return Asking(text, place, lead.language, scores, wish, detail, steps, groups)

@@ -49,6 +49,8 @@ _BOUND_FIELDS = frozenset(
 )
 _THINKING_FIELDS = frozenset(("chat_template_kwargs", "reasoning_effort", "reasoning", "thinking_token_budget"))
 _NEED_FIELDS = frozenset(("min_p", "logit_bias", "logprobs", "prompt_logprobs", "use_beam_search"))
+FIELDS = _BOUND_FIELDS | _THINKING_FIELDS | _NEED_FIELDS
+"""All of these."""
 _NO_THINKING = Thinking(None, None)
 _NO_NEEDS: frozenset[Need] = frozenset()
 

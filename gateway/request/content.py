@@ -84,17 +84,16 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
     if dialogue.unread:
         messages = messages[:_HEAD_READ] + messages[_HEAD_READ - MAX_READ :]
     systems: list[str] = []
-    asked = ""
+    texts = dialogue.texts
+    asked = role = ""
     for message in messages:
         if not isinstance(message, dict):
             continue
-        role = message.get("role")
-        role = role if isinstance(role, str) else ""
-        content = message.get("content")
+        named, content = message.get("role"), message.get("content")
+        role = named if isinstance(named, str) else ""
         text = content if isinstance(content, str) else "\n".join(_parts(content, dialogue))
         if text:
-            dialogue.texts.append(text)
-        dialogue.last_role = role
+            texts.append(text)
         if role in _SYSTEM:
             systems.append(text)
         elif role == "assistant":
@@ -104,16 +103,16 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
         elif role in _TOOLS:
             dialogue.after_tool = True
         else:
-            own = without_boilerplate(text)
+            own = without_boilerplate(text) if "<" in text else text.strip()
             if own:
                 dialogue.user = asked = own
                 dialogue.first = dialogue.first or own[:_FIRST]
                 dialogue.after_tool = False
             elif text:
                 dialogue.after_tool = True
-        calls = message.get("tool_calls")
-        if isinstance(calls, list):
-            dialogue.texts.extend(_call_texts(calls))
+        if "tool_calls" in message:
+            texts += _call_texts(message["tool_calls"])
+    dialogue.last_role = role
     dialogue.system = "\n".join(systems) if len(systems) != 1 else systems[0]
     return dialogue
 
@@ -141,8 +140,6 @@ def _read_batch(conversations: list[object]) -> Dialogue:
 
 def without_boilerplate(text: str) -> str:
     """A user text without the blocks that an agent's harness puts around or after the user's words."""
-    if "<" not in text:
-        return text.strip()
     kept: list[str] = []
     at = 0
     for _ in range(_MAX_PARTS):
@@ -194,8 +191,8 @@ def _parts(content: object, dialogue: Dialogue) -> Iterator[str]:
             yield text
 
 
-def _call_texts(calls: list[object]) -> Iterator[str]:
-    for call in calls[:_MAX_PARTS]:
+def _call_texts(calls: object) -> Iterator[str]:
+    for call in calls[:_MAX_PARTS] if isinstance(calls, list) else ():
         function = call.get("function") if isinstance(call, dict) else None
         if isinstance(function, dict):
             for key in ("name", "arguments"):

@@ -22,7 +22,7 @@ class Equations:
     counts for now, and the matrix and the vector are in it. So one observation touches few places.
     """
 
-    __slots__ = ("matrix", "pending", "prior", "seen", "solved", "unit", "vector")
+    __slots__ = ("matrix", "passed", "pending", "prior", "seen", "solved", "unit", "vector")
 
     def __init__(self, prior: Sequence[float]) -> None:
         size = len(prior)
@@ -33,6 +33,8 @@ class Equations:
         """Observations, faded."""
         self.pending = 0
         """Observations since the weights were solved."""
+        self.passed = 0
+        """Counts that came since the model is known well, learned from or not."""
         self.unit = 1.0
         self.solved: list[float] = []
         """The weights; empty before the first solving."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from gateway.request import tells
 from gateway.request.vocabulary import PHRASES, SUBSTRINGS, WORDS
 from gateway.types import Task
 
@@ -49,55 +50,53 @@ _WIDE_DETERMINERS = ("以下の", "次の", "この", "上の", "下記の", "�
 _STEP_GATE = frozenset("step think show explain schritt étape paso".split())
 _STEP_PARTNERS = frozenset("by carefully through your paso".split())
 _STEP_MARKS = ("step by", "step-by", "think carefully", "think through", "show your ", "explain your ", "paso a paso")
-TELLING = frozenset().union(
-    *WORDS.values(),
-    PHRASES,
-    _CHOOSE_WORDS,
-    _HOW_MANY,
-    _OPTION_WORDS,
-    _WRITE,
-    _FACT_WORDS,
-    _OPEN_WORDS,
-    _STEP_GATE,
-    _STEP_PARTNERS,
-    ("b",),
+TELLING: tells.Lists = (
+    *((0, words) for words in WORDS.values()),
+    (tells.TASK_PHRASES, PHRASES),
+    (tells.CHOOSE, _CHOOSE_WORDS),
+    (tells.HOW_MANY, _HOW_MANY),
+    (tells.OPTIONS, _OPTION_WORDS),
+    (tells.WRITE, _WRITE),
+    (tells.FACT, _FACT_WORDS),
+    (tells.OPEN, _OPEN_WORDS),
+    (tells.STEPS, _STEP_GATE),
+    (tells.STEPS_TOO, _STEP_PARTNERS),
+    (tells.LETTER_B, ("b",)),
+    (tells.JSON, ("json",)),
 )
 """Every word that is asked for here: the others of a text need not be looked at."""
 Scores = dict[Task, float]
 
 
-def step_by_step(text: str, words: set[str]) -> bool:
+def step_by_step(text: str, told: int) -> bool:
     """Whether a derivation is to be written out."""
-    if text.isascii() and not (words & _STEP_GATE and words & _STEP_PARTNERS and _has(text, _STEP_MARKS)):
+    if text.isascii() and not (told & tells.STEPS and told & tells.STEPS_TOO and _has(text, _STEP_MARKS)):
         return False
     return _STEPS.search(text) is not None
 
 
-def evidence(text: str, words: set[str], chars: set[str], language: str, *, digits: bool) -> Scores:
-    """Weights by task in a short lower-case text with these `TELLING` words and, where it is not ASCII, characters.
+def evidence(text: str, words: set[str], told: int, chars: set[str], language: str, *, digits: bool) -> Scores:
+    """Weights by task in a short lower-case text with these words of `TELLING`, what they tell (`tells`) and, where it
+    is not ASCII, these characters.
 
     `digits`: whether it holds any.
     """
     scores: Scores = {}
-    table = WORDS.get(language)
-    if table is None and language in SUBSTRINGS:
-        # Technical words stay Latin in every script.
-        table = WORDS["en"] if words else None
-    elif table is None:
-        table = WORDS["en"]
-    for word in table.keys() & words if table else ():
-        task, weight = table[word]  # type: ignore[index]
+    anchored = SUBSTRINGS.get(language)
+    # Technical words stay Latin in every script.
+    table = WORDS.get(language) or WORDS["en"]
+    for word in table.keys() & words:
+        task, weight = table[word]
         if task is Task.LONG_FORM and _is_input(text, word, _DETERMINERS):
             task, weight = Task.EXTRACTION, 0.7
         scores[task] = scores.get(task, 0.0) + weight
-    anchored = SUBSTRINGS.get(language)
     if anchored is not None:
         for char in anchored.keys() & chars:
             _add_found(scores, anchored[char], text)
-    elif language == "en":
+    elif told & tells.TASK_PHRASES and language == "en":
         for word in PHRASES.keys() & words:
             _add_found(scores, PHRASES[word], text)
-    _add_shapes(scores, text, words, chars, digits)
+    _add_shapes(scores, text, told, chars, digits)
     return scores
 
 
@@ -115,42 +114,45 @@ def _is_input(text: str, word: str, determiners: tuple[str, ...]) -> bool:
     return text[max(0, at - 12) : at].endswith(determiners)
 
 
-def _add_shapes(scores: Scores, text: str, words: set[str], chars: set[str], digits: bool) -> None:
+def _add_shapes(scores: Scores, text: str, told: int, chars: set[str], digits: bool) -> None:
     """Forms that say more than words do: options, arithmetic, closed questions, "write a story"."""
-
-    def add(task: Task, weight: float) -> None:
-        scores[task] = scores.get(task, 0.0) + weight
-
-    options = _options(text, words, chars)
+    options = _options(text, told, chars)
     if options:
         # A numbered list is as often a list of questions or notes; a choice has to be asked for.
-        add(Task.MULTIPLE_CHOICE, 3 if options > 1 or words & _CHOOSE_WORDS or _has(text, _CHOOSE_MARKS) else 0.7)
-    if "json" in words:
-        add(Task.STRUCTURED_JSON, 2)
+        asked = options > 1 or told & tells.CHOOSE or _has(text, _CHOOSE_MARKS)
+        _add(scores, Task.MULTIPLE_CHOICE, 3 if asked else 0.7)
+    if told & tells.JSON:
+        _add(scores, Task.STRUCTURED_JSON, 2)
     if (":" in text and _has(text, _QUESTION_LABELS)) or (
         chars & _WIDE_LABEL_CHARS and _has(text, _WIDE_QUESTION_LABELS)
     ):
-        add(Task.EXTRACTION, 1)
+        _add(scores, Task.EXTRACTION, 1)
     if digits:
         if _MATH_SIGN.search(text):
-            add(Task.MATH, 1.2)
-        if (words & _HOW_MANY or _has(text, _HOW_MANY_MARKS)) and _TWO_NUMBERS.search(text):
-            add(Task.MATH, 2)
-    if len(text) < 320 and words & _FACT_WORDS and not words & _OPEN_WORDS and "?" in text[-24:]:
-        add(Task.SHORT_QA, 2.2)
-    elif len(text) < 160 and _CLOSED.match(text) and not words & _OPEN_WORDS:
-        add(Task.SHORT_QA, 1)
-    if words & _WRITE:
+            _add(scores, Task.MATH, 1.2)
+        if (told & tells.HOW_MANY or (chars and _has(text, _HOW_MANY_MARKS))) and _TWO_NUMBERS.search(text):
+            _add(scores, Task.MATH, 2)
+    if told & tells.FACT and not told & tells.OPEN and len(text) < 320 and "?" in text[-24:]:
+        _add(scores, Task.SHORT_QA, 2.2)
+    elif not told & tells.OPEN and len(text) < 160 and _CLOSED.match(text):
+        _add(scores, Task.SHORT_QA, 1)
+    if told & tells.WRITE:
         # What is written decides; without an object that is known, writing is at least not a label.
-        add(Task.LONG_FORM if scores.get(Task.LONG_FORM) else Task.CHAT, 1.5)
+        _add(scores, Task.LONG_FORM if scores.get(Task.LONG_FORM) else Task.CHAT, 1.5)
 
 
-def _options(text: str, words: set[str], chars: set[str]) -> int:
+def _add(scores: Scores, task: Task, weight: float) -> None:
+    scores[task] = scores.get(task, 0.0) + weight
+
+
+def _options(text: str, told: int, chars: set[str]) -> int:
     """2 where lettered options stand in the text or options are announced, 1 where they are numbered, else 0."""
-    wide = chars & _WIDE_OPTION_CHARS
-    if (words & _OPTION_WORDS and _has(text, _OPTION_HEADS)) or (wide and _has(text, _WIDE_OPTION_HEADS)):
+    if (told & tells.OPTIONS and _has(text, _OPTION_HEADS)) or (
+        told & tells.LETTER_B and _has_pair(text, _OPTION_PAIRS)
+    ):
         return 2
-    if ("b" in words and _has_pair(text, _OPTION_PAIRS)) or (wide and _has_pair(text, _WIDE_OPTION_PAIRS)):
+    wide = chars and chars & _WIDE_OPTION_CHARS
+    if wide and (_has(text, _WIDE_OPTION_HEADS) or _has_pair(text, _WIDE_OPTION_PAIRS)):
         return 2
     return int(("2" in text and _has_pair(text, _NUMBER_PAIRS)) or (bool(wide) and _has_pair(text, _WIDE_NUMBER_PAIRS)))
 

@@ -10,12 +10,13 @@ import re
 from statistics import median
 
 from gateway.request.keys import line_label
-from gateway.request.tokens import count_parts, rough_tokens, rough_total
+from gateway.request.tokens import count_parts, rough_total
 
 _WINDOW = 6000
 _LAST_LINES = 6
 _MAX_EXAMPLES = 8
 _MAX_OPEN = 40
+_LONGEST = 2000
 _ARROWS = ("->", "=>", "→")
 _EVEN = 4.0
 _SHORT = 40
@@ -48,19 +49,25 @@ def in_prompt(text: str) -> tuple[int, int] | None:
 
 
 def _sizes(answers: list[str]) -> tuple[int, int] | None:
-    """(median tokens, number) of texts, counted together for speed and shared out by characters."""
-    answers = [answer[:2000] for answer in answers if answer]
-    if not answers:
-        return None
-    rate = rough_total(count_parts("".join(answers))) / sum(map(len, answers))
-    return max(1, round(median(map(len, answers)) * rate)), len(answers)
+    """(median tokens, number) of texts."""
+    lengths = _lengths([answer[:_LONGEST] for answer in answers if answer])
+    return (max(1, round(median(lengths))), len(lengths)) if lengths else None
+
+
+def _lengths(texts: list[str]) -> list[float]:
+    """Tokens of texts, counted together for speed and shared out by characters."""
+    joined = "".join(texts)
+    if not joined:
+        return []
+    rate = rough_total(count_parts(joined)) / len(joined)
+    return [len(text) * rate for text in texts]
 
 
 def in_turns(answers: list[str]) -> tuple[int, int] | None:
     """The same for assistant turns that look like examples: at least two, short and of like length."""
     if len(answers) < 2:
         return None
-    lengths = [max(1, rough_tokens(answer[:2000])) for answer in answers[-_MAX_EXAMPLES:]]
+    lengths = [max(1.0, length) for length in _lengths([answer[:_LONGEST] for answer in answers[-_MAX_EXAMPLES:]])]
     if max(lengths) <= _SHORT or max(lengths) <= _EVEN * min(lengths):
         return round(median(lengths)), len(lengths)
     return None

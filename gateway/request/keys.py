@@ -22,6 +22,7 @@ _NOT_FORM = frozenset(
     {"messages", "prompt", "model", "stream", "stream_options", "user", "seed", "request_id", "metadata"}
 )
 _MAX_TOOLS = 64
+_MASK = (1 << 64) - 1
 
 
 class TextKeys(NamedTuple):
@@ -55,14 +56,15 @@ def text_keys(system: str, user: str) -> TextKeys:
     if len(system) > 2 * _EDGE:
         system = f"{system[:_EDGE]}\n{len(system) // 1000}\n{system[-_EDGE:]}"
     system_key = _kept_key_of(system)
-    head, tail = user[:_HEAD], user[-_TAIL:]
+    head_key, tail_key = key_of(user[:_HEAD]), key_of(user[-_TAIL:])
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
     labels = line_labels(edges) if ":" in edges or "：" in edges else []
     return TextKeys(
         system=system_key,
-        template=key_of(f"{system_key:x}\x00{head}\x00{tail}") if user else 0,
-        head=key_of(head),
-        tail=key_of(tail),
+        # Python hashes a tuple of integers alike in every process.
+        template=hash((system_key, head_key, tail_key)) & _MASK if user else 0,
+        head=head_key,
+        tail=tail_key,
         form=key_of("\x00".join(labels[:_MAX_LABELS])),
     )
 

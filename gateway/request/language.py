@@ -25,6 +25,7 @@ _STOP_WORDS = {
 _ENGLISH = frozenset(_STOP_WORDS["en"].split())
 # A word that is English too says nothing for another language.
 _SETS = {code: frozenset(words.split()) - _ENGLISH for code, words in _STOP_WORDS.items() if code != "en"}
+_FOREIGN = frozenset().union(*_SETS.values())
 _HIRAGANA = frozenset(map(chr, range(0x3041, 0x3097)))
 _OTHER_SCRIPTS = (
     ("el", "\u0370", "\u03ff"),
@@ -75,7 +76,7 @@ def _by_words(words: set[str]) -> str:
     if not words:
         return "und"
     english = len(words & _ENGLISH)
-    if english * 4 >= len(words):
+    if english * 4 >= len(words) or len(words & _FOREIGN) <= english:
         return "en"
     best, votes = "en", english
     for code, stops in _SETS.items():

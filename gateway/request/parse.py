@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 
 import orjson
 
 from gateway.errors import BadRequest
+from gateway.records import keyword_record
 from gateway.request.shorten import WHOLE_BYTES, Cut, place_in_body, shorten
 
 _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
@@ -22,7 +22,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*:")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Body:
     """What a body says, leniently. `data` may hold any JSON value under any key."""
 

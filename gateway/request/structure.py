@@ -43,12 +43,12 @@ class Shape(NamedTuple):
 
 PLAIN = Shape()
 _GUIDED = ("guided_choice", "guided_json", "guided_regex", "guided_grammar")
-_FIELDS = frozenset(("response_format", "structured_outputs", *_GUIDED))
+FIELDS = frozenset(("response_format", "structured_outputs", *_GUIDED))
 
 
 def read_structure(data: dict[str, object]) -> Shape:
     """The structure in `response_format`, which vLLM lets win, `structured_outputs`, or the old `guided_*` fields."""
-    if data.keys().isdisjoint(_FIELDS):
+    if data.keys().isdisjoint(FIELDS):
         return PLAIN
     form = data.get("response_format")
     if isinstance(form, dict):

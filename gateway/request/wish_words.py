@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 
+from gateway.request import tells
+
 NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
     "nine": 9, "ten": 10, "twelve": 12, "fifteen": 15, "twenty": 20, "thirty": 30, "fifty": 50, "hundred": 100,
@@ -196,11 +198,18 @@ AIMS = frozenset(
 ANY_LABEL = 4
 FORMATS = frozenset(("json", "xml", "csv", "yaml", "html", "code", "sql", "markdown"))
 """Where one of these is asked for, "only" speaks of the format and not of a label."""
-UNIT_GATE = frozenset(LATIN_UNITS) | ITEMS
-TELLING = frozenset().union(
-    UNIT_GATE, NAMED_NUMBERS, SMALL, DETAIL, BRIEF, FORMATS, *(gate for gate, _, _ in FIRM_LATIN)
+TELLING: tells.Lists = (
+    (tells.UNIT, LATIN_UNITS),
+    (tells.UNIT, ITEMS),
+    (tells.NUMBER, NAMED_NUMBERS),
+    (tells.SMALL, SMALL),
+    (tells.DETAIL, DETAIL),
+    (tells.BRIEF, BRIEF),
+    (tells.FORMAT, FORMATS),
+    *((tells.FIRM << at, gate) for at, (gate, _, _) in enumerate(FIRM_LATIN)),
 )
 """Every word that must occur for a wish to be looked for."""
+ANY_FIRM = sum(tells.FIRM << at for at in range(len(FIRM_LATIN)))
 LARGEST = 60_000
 COMPOUND = 10
 COMPOUNDS = "学書章動目政节的母款の"

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from gateway.request import tells
 from gateway.request import wish_words as table
+
+_GATES = tells.UNIT | tells.SMALL | table.ANY_FIRM
+"""A text in a spaced script whose words tell none of these holds no wish."""
 
 
 class Wish(NamedTuple):
@@ -20,23 +24,25 @@ class Wish(NamedTuple):
     """Whether it names the whole answer, so that little else can follow."""
 
 
-def find_wish(text: str, words: set[str], chars: set[str], *, cjk: bool, digits: bool) -> Wish | None:
+def find_wish(text: str, told: int, chars: set[str], *, cjk: bool, digits: bool) -> Wish | None:
     """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim.
 
-    `words` are those of the text's words that are in `wish_words.TELLING`, or all of them.
+    `told`: what the text's words tell (`tells`).
     """
-    firm = _firm(text, words, chars, cjk)
+    if not cjk and not told & _GATES:
+        return None
+    firm = _firm(text, told, chars, cjk)
     sized = _sized_cjk(text) if cjk and table.COUNTED.search(text) else None
-    if sized is None and words & table.UNIT_GATE and (digits or words & table.NAMED_NUMBERS):
+    if sized is None and told & tells.UNIT and (digits or told & tells.NUMBER):
         sized = _sized_latin(text)
     if firm and sized and sized.tokens > 30:
         return sized
-    return firm or sized or _small(text, words, cjk)
+    return firm or sized or _small(text, told, cjk)
 
 
-def _small(text: str, words: set[str], cjk: bool) -> Wish | None:
+def _small(text: str, told: int, cjk: bool) -> Wish | None:
     """A single small thing that is asked for: a title, a question, a slogan."""
-    if words & table.SMALL.keys():
+    if told & tells.SMALL:
         match = table.SMALL_ASK.search(text)
         if match:
             return Wish(table.SMALL[match.group("thing")])
@@ -46,11 +52,11 @@ def _small(text: str, words: set[str], cjk: bool) -> Wish | None:
     return None
 
 
-def find_detail(words: set[str], text: str, chars: set[str]) -> int:
+def find_detail(told: int, text: str, chars: set[str]) -> int:
     """-1 where brevity is asked for, 1 where detail is, else 0. `text` is only needed in scripts without spaces."""
-    if words & table.DETAIL or (text and chars & table.DETAIL_CHARS and _has(text, table.DETAIL_CJK)):
+    if told & tells.DETAIL or (text and chars & table.DETAIL_CHARS and _has(text, table.DETAIL_CJK)):
         return 1
-    return -1 if words & table.BRIEF or (text and chars & table.BRIEF_CHARS and _has(text, table.BRIEF_CJK)) else 0
+    return -1 if told & tells.BRIEF or (text and chars & table.BRIEF_CHARS and _has(text, table.BRIEF_CJK)) else 0
 
 
 def _has(text: str, marks: tuple[str, ...]) -> bool:
@@ -61,14 +67,16 @@ def _has(text: str, marks: tuple[str, ...]) -> bool:
     return False
 
 
-def _firm(text: str, words: set[str], chars: set[str], cjk: bool) -> Wish | None:
+def _firm(text: str, told: int, chars: set[str], cjk: bool) -> Wish | None:
     if cjk and chars & table.FIRM_CHARS:
         for marks, pattern, tokens in table.FIRM_CJK:
-            if _has(text, marks) and pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
+            if _has(text, marks) and pattern.search(text) and (tokens < table.ANY_LABEL or not told & tells.FORMAT):
                 return Wish(tokens, firm=True)
-    for gate, pattern, tokens in table.FIRM_LATIN:
-        if words & gate and pattern.search(text) and (tokens < table.ANY_LABEL or not words & table.FORMATS):
-            return Wish(tokens, firm=True)
+    if told & table.ANY_FIRM:
+        for at, (_, pattern, tokens) in enumerate(table.FIRM_LATIN):
+            asked = told & tells.FIRM << at and (tokens < table.ANY_LABEL or not told & tells.FORMAT)
+            if asked and pattern.search(text):
+                return Wish(tokens, firm=True)
     return None
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -11,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.estimate.estimator import Estimator
-from gateway.estimate.model import Prior, load_prior
+from gateway.estimate.model import Guess, Prior, load_prior
+from gateway.estimate.signals import Signals
 from gateway.estimate.stats import BYTES_PER_ENTRY
 from gateway.types import Api, Features, Outcome, Result, Task
 from tests.estimate.synthetic import ENGLISH, JAPANESE, SUBJECTS, ask, ended
@@ -22,9 +25,27 @@ def prior() -> Prior:
     return load_prior()
 
 
+class Counting(Prior):
+    """A prior that counts how often it is asked."""
+
+    asked = 0
+
+    def guess(self, signals: Signals) -> Guess:
+        self.asked += 1
+        return super().guess(signals)
+
+
 def teach(estimator: Estimator, template: str, tokens: int, times: int, **params: Any) -> None:
     for i in range(times):
         features = ask(f"{template}\n{SUBJECTS[i % len(SUBJECTS)]} {i}", **params)
+        estimator.estimate(features)
+        estimator.observe(ended(features, tokens))
+
+
+def teach_same(estimator: Estimator, tokens: int, times: int) -> None:
+    """Requests of a template that is fixed at both ends."""
+    for i in range(times):
+        features = ask(f"{ENGLISH[0]}\n{SUBJECTS[i % len(SUBJECTS)]} {i}\nWhich of the three is it?")
         estimator.estimate(features)
         estimator.observe(ended(features, tokens))
 
@@ -109,6 +130,19 @@ class TestWarm:
         assert long.p50 > 256
         assert short.p50 <= 16
         assert short.source == long.source == "history"
+
+    def test_a_settled_template_is_not_asked_about_each_time(self) -> None:
+        """Where history is sure of a template, few of its requests are read anew; new answers still move it."""
+        prior = Counting(json.loads(files("gateway.data").joinpath("prior.json").read_bytes()))
+        estimator = Estimator(prior)
+        teach_same(estimator, 3, 30)
+        asked = prior.asked
+        teach_same(estimator, 3, 80)
+        settled = prior.asked - asked
+        teach_same(estimator, 700, 40)
+
+        assert settled <= 12
+        assert estimator.estimate(ask(f"{ENGLISH[0]}\nnewt 7\nWhich of the three is it?")).p50 > 10
 
     def test_models_have_their_own_history(self, prior: Prior) -> None:
         """What one model is taught does not move another one's estimate."""

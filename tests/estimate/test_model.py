@@ -28,7 +28,7 @@ def test_the_gathered_trees_are_those_of_the_file() -> None:
     found = signals(ask("Compare two ways to dry herbs and say which keeps more taste."))
     walk = data["base"]
     for tree in data["trees"]:
-        walk += tree["leaves"][sum(found.bits[bit] << level for level, bit in enumerate(tree["bits"]))] / 1000.0
+        walk += data["leaf"] * tree["leaves"][sum((found.bits >> b & 1) << i for i, b in enumerate(tree["bits"]))]
 
     assert _PRIOR.guess(found).location == pytest.approx(found.start + LEARNED_SHARE * walk)
 
@@ -49,8 +49,7 @@ def test_any_text_has_signals_and_a_guess(user: str, system: str) -> None:
     found = signals(features)
     guess = _PRIOR.guess(found)
 
-    assert len(found.bits) == SIZE
-    assert set(found.bits) <= {0, 1}
+    assert 0 <= found.bits < 1 << SIZE
     assert 0.3 <= guess.location < 20
     assert sum(guess.tasks) == pytest.approx(1.0)
     assert log2p(0) == 0
@@ -64,4 +63,4 @@ def test_hostile_repetition_has_signals(unit: str) -> None:
         api=Api.CHAT, model="m", user_head=text[:800], user_tail=text[-1200:] + "?", user_chars=len(text)
     )
 
-    assert len(signals(features).bits) == SIZE
+    assert signals(features).bits < 1 << SIZE

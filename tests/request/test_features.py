@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequest
 from gateway.estimate.rules import estimate_rules
 from gateway.request.features import extract
+from gateway.request.lexicon import BIT, PHRASE_BIT, Groups
 from gateway.request.parse import parse_body
 from gateway.types import Api, Structure
 from tests.request.helpers import Message, chat, completion, of, user
@@ -122,3 +123,33 @@ class TestKeys:
         assert chat(user("bye"), temperature=1).shape_key == base
         assert chat(user("hi"), temperature=0, tools=[{"function": {"name": "f"}}]).shape_key != base
         assert chat(user("hi"), temperature=0, max_tokens=8).shape_key != base
+
+
+class TestGroups:
+    def test_are_those_of_the_ends(self) -> None:
+        """The lexicon's words are found in the system prompt, the first and the last line, in any script."""
+        system: Message = {"role": "system", "content": "You translate."}
+        found = Groups(*chat(system, user("Explain this:\nIt rains.\n一文で要約してください。")).groups)
+
+        assert found.system & BIT["translate"]
+        assert found.first & BIT["explain"]
+        assert not found.last & BIT["explain"]
+        assert found.last & BIT["summarize"]
+        assert found.ask & BIT["explain"]
+        assert found.ask & BIT["summarize"]
+        assert found.phrases & PHRASE_BIT["a sentence"]
+
+    def test_leave_out_the_middle(self) -> None:
+        """A word amid a long document is not part of the ask."""
+        filler = "The harbour froze over that winter. " * 40
+
+        assert not chat(user(f"{filler}translate {filler}")).groups[2] & BIT["translate"]
+
+
+class TestParams:
+    @pytest.mark.parametrize(("limit", "cap"), [(1, 1), (True, None), (1.0, 1), ("1", 1), ([1], None), (None, None)])
+    def test_are_told_apart_by_type(self, limit: object, cap: int | None) -> None:
+        """PARAM-03: what is kept for one request's parameters is not taken for those of another that equal them."""
+        chat(user("hi"), max_tokens=1)
+
+        assert chat(user("hi"), max_tokens=limit).cap == cap

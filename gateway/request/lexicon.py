@@ -6,6 +6,8 @@ substrings. A group is one bit: what is learned about "explain" in English holds
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 _LATIN: dict[str, str] = {
     "create": (
         "write create generate compose craft draft invent imagine brainstorm schreibe schreib"
@@ -149,6 +151,22 @@ PHRASES: tuple[str, ...] = tuple(_PHRASES)
 PHRASE_BIT: dict[str, int] = {name: 1 << i for i, name in enumerate(PHRASES)}
 
 
+Starts = dict[str, tuple[tuple[str, int], ...]]
+
+
+class Groups(NamedTuple):
+    """What the lexicon says of a request: bits of `GROUPS` for each window of its text, and of `PHRASES` for all."""
+
+    system: int = 0
+    first: int = 0
+    """In the first line of the last user turn."""
+    ask: int = 0
+    """At its start and its end."""
+    last: int = 0
+    """In its last line."""
+    phrases: int = 0
+
+
 def _words() -> dict[str, int]:
     """Whole Latin word -> bits of its groups."""
     table: dict[str, int] = {}
@@ -158,40 +176,63 @@ def _words() -> dict[str, int]:
     return table
 
 
-def _starts() -> dict[str, tuple[tuple[str, int], ...]]:
+def _starts() -> Starts:
     """First character -> (substring, bits of its groups), for scripts without spaces."""
     table: dict[str, int] = {}
     for name, parts in _SCRIPT.items():
-        for part in parts.split():
+        for part in parts.lower().split():
             table[part] = table.get(part, 0) | BIT[name]
-    starts: dict[str, tuple[tuple[str, int], ...]] = {}
+    starts: Starts = {}
     for part, bits in table.items():
         starts[part[0]] = (*starts.get(part[0], ()), (part, bits))
     return starts
 
 
-def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
-    """First word -> (phrase between spaces, its bit)."""
-    table: dict[str, tuple[tuple[str, int], ...]] = {}
+def _phrases() -> tuple[Starts, Starts]:
+    """Latin phrases between spaces by their first word, and the others by their first character; each with its bit."""
+    latin: Starts = {}
+    wide: Starts = {}
     for name, text in _PHRASES.items():
         for phrase in text.split("|"):
             if phrase.isascii():
                 first = phrase.split()[0]
-                table[first] = (*table.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
-    return table
-
-
-def _script_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
-    """First character -> (phrase, its bit), for scripts without spaces."""
-    starts: dict[str, tuple[tuple[str, int], ...]] = {}
-    for name, text in _PHRASES.items():
-        for phrase in text.split("|"):
-            if not phrase.isascii():
-                starts[phrase[0]] = (*starts.get(phrase[0], ()), (phrase, PHRASE_BIT[name]))
-    return starts
+                latin[first] = (*latin.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
+            else:
+                wide[phrase[0]] = (*wide.get(phrase[0], ()), (phrase, PHRASE_BIT[name]))
+    return latin, wide
 
 
 WORDS = _words()
-STARTS = _starts()
-LATIN_PHRASES = _latin_phrases()
-SCRIPT_PHRASES = _script_phrases()
+_STARTS = _starts()
+LATIN_PHRASES, _WIDE_PHRASES = _phrases()
+
+
+def phrases_in(words: list[str], different: set[str]) -> int:
+    """The Latin phrases in a text of these words (`different`: each once), as bits."""
+    mask = 0
+    spaced = ""
+    for first in LATIN_PHRASES.keys() & different:
+        spaced = spaced or f" {' '.join(words)} "
+        for phrase, bit in LATIN_PHRASES[first]:
+            if phrase in spaced:
+                mask |= bit
+    return mask
+
+
+def wide_groups(text: str, chars: set[str]) -> int:
+    """The groups of what is not Latin in a lower-case text of these characters, as bits."""
+    return _found(_STARTS, text, chars)
+
+
+def wide_phrases(text: str, chars: set[str]) -> int:
+    """The same for phrases."""
+    return _found(_WIDE_PHRASES, text, chars)
+
+
+def _found(starts: Starts, text: str, chars: set[str]) -> int:
+    mask = 0
+    for start in starts.keys() & chars:
+        for part, bits in starts[start]:
+            if part in text:
+                mask |= bits
+    return mask

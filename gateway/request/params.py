@@ -1,0 +1,84 @@
+"""All that a request's parameters say, apart from its texts.
+
+Most requests of a client have the same parameters, and few of them say anything about the answer but its cap. So what
+the names and the cap come to is kept for the next request with the same ones.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from types import NoneType
+from typing import NamedTuple
+
+from gateway.request import caps, structure
+from gateway.request.caps import Caps, Thinking, read_caps, read_needs, read_thinking, read_tool_choice
+from gateway.request.keys import shape_key
+from gateway.request.structure import Shape, read_structure
+from gateway.request.tools import read_tools, required_fields
+from gateway.types import Api, Need, ToolChoice
+
+_TELLING = caps.FIELDS | structure.FIELDS | {"tools", "functions", "tool_choice"}
+"""Fields whose values say something, besides the token limits."""
+_LIMIT_TYPES = frozenset((int, NoneType))
+_KEPT = 1024
+
+
+class Params(NamedTuple):
+    """The parameters, read."""
+
+    caps: Caps
+    thinking: Thinking
+    shape: Shape
+    tools: int
+    tool_bytes: int
+    tool_fields: int
+    choice: ToolChoice
+    needs: frozenset[Need]
+    cap: int | None
+    """The smaller of the token limit and the structure's bound."""
+    key: int
+    """Hash of the form: names, schema, tools."""
+
+
+def read_params(data: dict[str, object], api: Api) -> Params:
+    """The parameters of a body in chat's terms. Never raises."""
+    if data.keys().isdisjoint(_TELLING):
+        limits = data.get("max_tokens"), data.get("max_completion_tokens"), data.get("max_output_tokens")
+        if _LIMIT_TYPES.issuperset(map(type, limits)):
+            return _usual(api, limits, *data)
+    return _read(data, api)
+
+
+@lru_cache(_KEPT)
+def _usual(api: Api, limits: tuple[object, ...], *names: str) -> Params:
+    """The parameters of a body of these fields, of which only the limits' values matter."""
+    data: dict[str, object] = dict.fromkeys(names)
+    for name, value in zip(("max_tokens", "max_completion_tokens", "max_output_tokens"), limits, strict=True):
+        if name in data:
+            data[name] = value
+    return _read(data, api)
+
+
+def _read(data: dict[str, object], api: Api) -> Params:
+    own, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
+    tools, tool_bytes = read_tools(data.get("tools") or data.get("functions"))
+    return Params(
+        caps=own,
+        thinking=thinking,
+        shape=shape,
+        tools=tools,
+        tool_bytes=tool_bytes,
+        tool_fields=required_fields(data.get("tools")),
+        choice=read_tool_choice(data, tools),
+        needs=read_needs(data, shape.kind, thinking.on),
+        cap=_cap(own, shape, thinking),
+        key=shape_key(data),
+    )
+
+
+def _cap(own: Caps, shape: Shape, thinking: Thinking) -> int | None:
+    """The smaller of the parameters' cap and the structure's bound, which does not hold for thinking."""
+    bound = shape.size.bound if shape.size and not shape.legacy and thinking.on is not True else None
+    if own.limit is None or bound is None:
+        return bound if own.limit is None else own.limit
+    return min(own.limit, bound)
