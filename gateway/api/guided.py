@@ -24,6 +24,7 @@ Mode = Literal["translate", "refuse", "pass"]
 
 KINDS = ("choice", "json", "regex", "grammar")
 _PREFIX = "guided_"
+_NAMES = tuple(_PREFIX + kind for kind in KINDS)
 _WHITESPACE = "guided_whitespace_pattern"
 
 
@@ -62,7 +63,10 @@ def _old_field(data: dict[str, object]) -> str | None:
     form = data.get("response_format")
     if isinstance(form, dict) and form.get("type") not in (None, "text"):
         return None
-    return next((name for kind in KINDS if data.get(name := _PREFIX + kind)), None)
+    for name in _NAMES:
+        if data.get(name):
+            return name
+    return None
 
 
 def _parsed(text: str) -> object:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -114,7 +113,7 @@ class Attempts:
         self._task: asyncio.Task[Any] | None = None
         self._moved = False
         self._tried: set[str] = set()
-        self._spent: Counter[str] = Counter()
+        self._spent: dict[str, int] = {}
         """Requests sent, by pool."""
         self.count = 0
         """Requests sent to back ends; a connection that failed sent nothing."""
@@ -142,7 +141,7 @@ class Attempts:
             if reason in FREE:
                 self.count -= 1
             else:
-                self._spent[lease.pool] += 1
+                self._spent[lease.pool] = self._spent.get(lease.pool, 0) + 1
             following = await self._follow(reason, lease, opened) if reason else None
             if following is not None:
                 lease = following
@@ -191,7 +190,7 @@ class Attempts:
         budget = pool.budget if pool is not None and reason not in WITHOUT_BUDGET else None
         if budget is not None and not budget.has(now):
             return None
-        order = tuple(sorted(call.pools, key=lambda name: self._spent[name] >= SAME_POOL))
+        order = tuple(sorted(call.pools, key=lambda name: self._spent.get(name, 0) >= SAME_POOL))
         following = admission.take(order, self._tried)
         if following is None and not admission.worth_waiting(order, self._tried):
             following = admission.try_shut(order, self._tried)

@@ -129,6 +129,8 @@ def error_code(first: bytes) -> int | None:
 
     vLLM's error objects carry the status as `code`; older ones at the top level.
     """
+    if b'"error"' not in first:
+        return None
     for line in re.split(rb"[\r\n]+", first[:65536]):
         data = line.removeprefix(b"data:").lstrip() if line.startswith(b"data:") else b""
         if data:
