@@ -97,7 +97,8 @@ class LabelDesk:
         if usage is None:
             exchange.lease = exchange.response = exchange.first_byte = None
             return frozenset()
-        exchange.decision = replace(decision, pool=opened.lease.pool, reason=Reason.DECISIONS)
+        # Another prompt was read than the conversation's, so there is no prefix to come back to.
+        exchange.decision = replace(decision, pool=opened.lease.pool, reason=Reason.DECISIONS, thread=0)
         exchange.features, exchange.usage, exchange.finish_reason = None, usage, "stop"
         await self._send(incoming, model, body, question, content)
         return None
