@@ -20,7 +20,13 @@ def pool_curve(curves: Curves, model: Model, pool: Pool) -> Curve:
 
 
 def work_of(decision: Decision) -> float:
-    """Seconds of service expected in the chosen pool, by which waiting requests share it. Time in the queue is no
-    work: with it short requests would count as long ones whenever the queue is long."""
-    terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
-    return terms.first + terms.decode if terms is not None else 1.0
+    """Seconds of service expected, by which waiting requests share the pools: a mean over those that may serve it, for
+    which of them will is not known as long as it waits, and a request must not be a large one or a small one by which
+    pool was a little cheaper when it came. Time in the queue is no work: with it short requests would count as long
+    ones whenever the queue is long."""
+    seconds, number = 0.0, 0
+    for cost in decision.costs:
+        if cost.terms is not None and cost.pool in decision.order:
+            seconds += cost.terms.first + cost.terms.decode
+            number += 1
+    return seconds / number if number else 1.0

@@ -4,9 +4,9 @@
 2. Among keys of one priority, the one that has been served the least work: fair queueing by virtual time, as Linux
    schedules processes. A key's time grows by the work of each of its requests that is served; one that has not waited
    lately starts at the present, so that nobody saves up and a wall of one key's requests delays nobody else's.
-3. Within a key, the same among classes of size (powers of two of the work), charged with the square root of the work:
-   a short request passes a wall of long ones after at most one of each class, and the long ones still get their turn
-   after a bounded number of short ones.
+3. Within a key, the same among classes of size (powers of two of the work): each gets an equal share of the service,
+   so that a short request passes a wall of long ones after at most one of each class, a class that wants less than its
+   share hardly waits, and the long ones still get their turn after a bounded number of short ones.
 4. Within a class, first come first served.
 
 A request may be served by several pools. It stands in the queue once, and whichever of its pools has room first takes
@@ -157,7 +157,7 @@ class FairQueue(Generic[E]):
         level.now = max(level.now, key.time)
         key.now = max(key.now, size.time)
         key.time += work
-        size.time += math.sqrt(work)
+        size.time += work
         level.latest = max(level.latest, key.time)
         key.latest = max(key.latest, size.time)
         self.remove(entry)

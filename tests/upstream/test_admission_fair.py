@@ -127,6 +127,17 @@ class TestOrder:
 
         assert len(queue._levels[0].keys) < 200
 
+    def test_classes_of_size_share_the_service_and_not_the_turns(self) -> None:
+        """While both wait, as many seconds go to requests of half a second as to those of eight."""
+        queue = queue_of(*(Item(f"{work:g}", work) for _ in range(200) for work in (0.5, 8.0)))
+
+        seconds = {"0.5": 0.0, "8": 0.0}
+        for _ in range(170):
+            item = serve(queue)
+            seconds[item.name] += item.work
+
+        assert abs(seconds["0.5"] - seconds["8"]) <= 8.0
+
     def test_sizes_are_powers_of_two_within_bounds(self) -> None:
         """Nonsense in the expected work cannot make classes without end."""
         assert len({size_of(10.0**n) for n in range(-300, 300)}) < 22

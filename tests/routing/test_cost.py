@@ -1,0 +1,46 @@
+"""The work that a decided request is to the queue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.routing.cost import work_of
+from gateway.types import Decision, PoolLoad, Reason
+from tests.routing.worlds import Bench, estimate, policy, request
+
+
+def decided(tokens: float, in_flight: int = 0, **loads: PoolLoad) -> Decision:
+    bench = Bench(policy(profile="h200"))
+    bench.loads.by_pool = {name: PoolLoad(up=1, in_flight=in_flight) for name in ("plain", "mtp")} | loads
+    return bench.route(request(), estimate(tokens))
+
+
+def test_it_is_the_same_whichever_pool_was_chosen() -> None:
+    """A request that waits is served by the pool that has room first, so its size is not that of the other one."""
+    decision = decided(400, 20)
+    first, *others = decision.order
+    turned = replace(decision, pool=others[0], order=(*others, first))
+
+    assert len(decision.order) == 2
+    assert work_of(turned) == pytest.approx(work_of(decision))
+
+
+def test_time_in_the_queue_is_no_work() -> None:
+    """However many wait, a short request is a small one."""
+    crowd = PoolLoad(up=1, in_flight=20, waiting=500)
+
+    assert work_of(decided(8, 20, plain=crowd, mtp=crowd)) == pytest.approx(work_of(decided(8, 20)))
+    assert work_of(decided(8, 20)) < work_of(decided(400, 20)) / 4
+
+
+def test_only_pools_that_may_serve_it_count() -> None:
+    """What is out, or what nothing is known of, has no say; without any the work is one second."""
+    decision = decided(400)
+    alone = replace(decision, order=decision.order[:1])
+    (terms,) = (cost.terms for cost in decision.costs if cost.pool == decision.pool)
+    assert terms is not None
+
+    assert work_of(alone) == pytest.approx(terms.first + terms.decode)
+    assert work_of(Decision(model="m", pool="p", reason=Reason.ONLY_POOL)) == 1.0
