@@ -28,6 +28,10 @@ class ClientConnection(HttpToolsProtocol):
             if self._lost:
                 on_lost()
 
+    def has_body(self) -> bool:
+        # A later request's cycle, if there is one already, came after the whole of this one.
+        return not self.cycle.more_body
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         cast(Scope, self.scope)[CONNECTION] = self

@@ -34,6 +34,9 @@ class Connection(Protocol):
     def watch(self, on_lost: Callable[[], None] | None) -> None:
         """Calls `on_lost` once when the connection is lost, at once if it already is; None ends that."""
 
+    def has_body(self) -> bool:
+        """Whether all of the request's body has come, so that receiving it does not wait."""
+
 
 class ClientLeft(Exception):
     """The client closed its connection before the answer was whole."""
@@ -92,11 +95,14 @@ class Downstream:
                 yield piece
 
     async def _next_piece(self) -> Message:
-        try:
-            with TimeLimit(BODY_SECONDS):
-                message = await self._receive()
-        except TimeoutError:
-            raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None
+        if self._connection is not None and self._connection.has_body():
+            message = await self._receive()
+        else:
+            try:
+                with TimeLimit(BODY_SECONDS):
+                    message = await self._receive()
+            except TimeoutError:
+                raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None
         if message["type"] == "http.disconnect":
             self.left = True
             raise ClientLeft

@@ -112,7 +112,8 @@ async def relay(
         stream = StreamRelay(exchange, down, opened, dialect, rewrite, core.clock, policy.server.heartbeat)
         await stream.run(headers, partial(TimeLeft, deadline, core.clock))
     else:
-        async with TimeLeft(deadline, core.clock):
+        # What has come whole is only passed on.
+        async with TimeLeft(None if opened.response.ended else deadline, core.clock):
             await relay_whole(exchange, down, opened, headers, dialect, rewrite, core.clock)
 
 
