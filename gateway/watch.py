@@ -23,7 +23,7 @@ from gateway.telemetry.neighbours import Neighbours
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.slices import Seat, SliceReport, slice_report
 from gateway.telemetry.view import TelemetryView
-from gateway.types import Outcome, PoolLoad, Result
+from gateway.types import Decision, Outcome, PoolLoad, Result
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.pools import Pools
 
@@ -87,12 +87,17 @@ class Watch:
             return
         pool, model, n = decision.pool, decision.model, outcome.features.n
         if (seconds := tpot_of(outcome)) is not None:
-            load = self._pools.load(pool)
-            self.checklist.observe_tpot(
-                pool, model, usage.completion_tokens // n, load.in_flight / (load.up or 1), seconds
-            )
+            self.checklist.observe_tpot(pool, model, usage.completion_tokens // n, self._beside(decision), seconds)
         if usage.spec is not None and n == 1 and outcome.estimate is not None:
             self.checklist.observe_request(pool, model, outcome.estimate.task, usage.spec)
+
+    def _beside(self, decision: Decision) -> float:
+        """Requests beside an answer that has just ended, on its engine: the mean of its decision's moment and of now.
+        The end alone would file what ran in a crowd under the lull in which the last of it came."""
+        load = self.load(decision.pool)
+        now = load.in_flight / (load.up or 1)
+        terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
+        return now if terms is None else (terms.running + now) / 2.0
 
     def collector(self) -> TelemetryCollector:
         return TelemetryCollector(self.view, self.checklist, self._clock, self.slices)

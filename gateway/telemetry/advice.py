@@ -6,7 +6,7 @@ The rules are those of the G4 guide (RTX PRO 6000 Blackwell, quarter slice, Gemm
     under 20 % from an engine's start on                 a target fine-tuned without its drafter
     position 0 healthy, a later position under 15 %      run as many drafts as there are positions before it
     net gain under 10 %                                  say what that costs
-    net gain below zero                                  run without, or send the traffic to the plain pool
+    net gain below zero, its error included              run without, or send the traffic to the plain pool
 
 "Run more" is said only where it should pay: the next position's rate, extrapolated by the last decay, must lengthen
 the step's yield by more than the profile says that the step itself grows, and no measurement at that k may say
@@ -21,7 +21,7 @@ from enum import StrEnum
 
 from gateway.telemetry.mtp import HEALTHY_FIRST, MIN_DRAFTS, TUNED_ALERT, MtpState, Thresholds, weak_position
 from gateway.telemetry.spec_decode import Acceptance
-from gateway.telemetry.tpot import Comparison
+from gateway.telemetry.tpot import DEVIATIONS, Comparison
 
 MAX_ADVISED = 8
 WORTH = 1.03
@@ -120,13 +120,19 @@ def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
     gain = evidence.gain
     if gain is None or gain.gain >= limits.gain_target:
         return None
-    figures = {"gain": gain.gain, "saved_ms_per_token": gain.saved_ms, "target": limits.gain_target}
-    where = "at equal load and length" + ("" if gain.source == "requests" else ", by the engines' own counters")
+    about = DEVIATIONS * gain.error
+    figures = {"gain": gain.gain, "give_or_take": about, "saved_ms_per_token": gain.saved_ms}
+    figures["target"] = limits.gain_target
+    by = "" if gain.source == "requests" else ", by the engines' own counters"
+    where = f"at equal load and length{by}, give or take {about:.1%}"
     if gain.gain < 0:
         text = f"drafting costs {-gain.saved_ms:.2f} ms per token ({-gain.gain:.1%}) against the plain pool {where}"
         if evidence.state is MtpState.HARMFUL:
             return Advice(Code.HARMFUL, Severity.CRITICAL, text + ": run without it", figures, 0)
-        return Advice(Code.LOW_GAIN, Severity.WARNING, text, figures)
+        if gain.high < 0.0:
+            text += f"; this counts once it has lasted for {limits.sustain:.0f} s"
+            return Advice(Code.LOW_GAIN, Severity.WARNING, text, figures)
+        return Advice(Code.LOW_GAIN, Severity.INFO, text + ": it may as well save a little", figures)
     short = 1000.0 * gain.plain_seconds * (limits.gain_target - gain.gain)
     text = (
         f"drafting saves {gain.saved_ms:.2f} ms per token ({gain.gain:.1%}) against the plain pool {where}; short of "
@@ -147,7 +153,7 @@ def _depth(evidence: Evidence, limits: Thresholds) -> Advice | None:
         )
         return Advice(Code.FEWER, Severity.WARNING, text, {"position_0": first, f"position_{weak}": rate}, weak)
     deeper = evidence.over_fewer
-    if deeper is not None and k > 1 and deeper.gain + 2.0 * deeper.error < 0.0:
+    if deeper is not None and k > 1 and deeper.high < 0.0:
         text = f"k={k} was measured {-deeper.gain:.1%} slower per token than k={k - 1} at equal load: run k={k - 1}"
         return Advice(Code.FEWER, Severity.WARNING, text, {"gain_over_fewer": deeper.gain}, k - 1)
     return _more(evidence, limits, found) if evidence.state is MtpState.HEALTHY else None

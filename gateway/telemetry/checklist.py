@@ -3,6 +3,8 @@
 It listens to a `TelemetryView` and to the gateway's own requests, keeps windows of counts, and judges each pool when
 its counters move and whenever it is asked. Nothing here does I/O.
 
+The gain that a report shows is the one that its state was judged on.
+
 Time per token is compared on the gateway's own requests where there are enough in both pools; else on the engines'
 histograms, whose load is the batch at the scrape and whose length is the mean of what finished since the last one.
 """
@@ -181,7 +183,7 @@ class MtpChecklist:
         self._judge(key, entry, now)
         limits = Thresholds.of(self._policy())
         recent = _recent(entry, limits, now)
-        gain = self._gain(key, entry.k, now)
+        gain = entry.health.gain
         evidence = Evidence(
             state=entry.health.state,
             was_healthy=entry.health.was_healthy,

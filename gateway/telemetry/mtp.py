@@ -1,17 +1,19 @@
 """The health of one pool's drafting, with hysteresis: unknown, healthy, weak tail, drifting, harmful.
 
-    harmful     drafting costs time: the measured gain over the plain pool is below zero
+    harmful     drafting costs time: the measured gain over the plain pool is below zero, its error included
     drifting    the overall acceptance rate is low: the drafter doesn't fit its target or the traffic
     weak tail   the first position is accepted well, a later one hardly: k is too deep
     healthy     none of these
-    unknown     too few drafts within the window to say
+    unknown     too few drafts within the window to say, or the gain crossed zero too short a time ago
 
-in this order: the first that holds is the state. A low overall rate that comes from a weak tail behind a healthy first
-position is called that; a deep k lowers the overall rate of a good drafter too.
+in this order: the first that holds is the state, with unknown before healthy. A low overall rate that comes from a
+weak tail behind a healthy first position is called that; a deep k lowers the overall rate of a good drafter too.
 
 A condition must hold for `sustain` before it counts and must be gone, by a tenth, for as long before it ends. It is
 judged on the latest stretch with enough drafts, at least `sustain` long and within the policy's window, so that a
-collapse shows within a minute of traffic and not after half a window.
+collapse shows within a minute of traffic and not after half a window. The gain is one `Comparison` over the policy's
+window; the state and whoever shows the gain have it from here, so that they cannot contradict each other: what it says
+must have lasted before it counts, but ceases to count at once.
 """
 
 from __future__ import annotations
@@ -31,8 +33,6 @@ TUNED_ALERT = 0.20
 """Overall rate below which a target was probably fine-tuned without its drafter."""
 LEAVE = 1.1
 """How far past its threshold a figure must be for a state to end."""
-HARM = 0.02
-"""Loss against the plain pool from which drafting is called harmful."""
 
 
 class MtpState(StrEnum):
@@ -89,6 +89,28 @@ class Latch:
         self.on, self._since = False, None
 
 
+class Losing:
+    """Whether drafting costs time: a verdict that must last to be believed and is dropped at once."""
+
+    __slots__ = ("_losing", "_since")
+
+    def __init__(self) -> None:
+        self._losing = False
+        self._since: float | None = None
+        """Since when the verdict has been this one; None: never another."""
+
+    def update(self, now: float, sustain: float, gain: Comparison | None) -> bool | None:
+        """Without a comparison nothing is known to be lost. None while the verdict is too new."""
+        # By the bound, so that a small sample of answers can't call a pool harmful.
+        losing = gain is not None and gain.high < 0.0
+        if losing is not self._losing:
+            self._losing, self._since = losing, now
+        return losing if self._since is None or now - self._since >= sustain else None
+
+    def reset(self) -> None:
+        self._losing, self._since = False, None
+
+
 def weak_position(found: Acceptance, threshold: float) -> int | None:
     """The first position behind a healthy first one that is accepted less often than `threshold`, or None."""
     if not found.positions or found.positions[0] < HEALTHY_FIRST:
@@ -105,7 +127,9 @@ class MtpHealth:
         """When the state began; None before the first judgement."""
         self.was_healthy = False
         """Whether acceptance was above the alert at some time since the engine's last start."""
-        self._drift, self._tail, self._harm = Latch(), Latch(), Latch()
+        self.gain: Comparison | None = None
+        """What the state was judged on."""
+        self._drift, self._tail, self._harm = Latch(), Latch(), Losing()
 
     def restarted(self) -> None:
         """The engine is a new one, perhaps with another drafter, target or k: what was judged holds no longer."""
@@ -119,6 +143,7 @@ class MtpHealth:
         `found` is None, or has less than `MIN_DRAFTS` drafts, where nothing can be said.
         """
         before = self.state
+        self.gain = gain
         self.state = self._judge(now, limits, found, gain)
         if self.state is not before or self.since is None:
             self.since = now
@@ -137,16 +162,15 @@ class MtpHealth:
         weak = self._tail.update(now, sustain, bad=tail is not None, good=no_tail)
         recovered = found.rate >= limits.acceptance_alert * LEAVE or tail is not None
         drifting = self._drift.update(now, sustain, bad=low and tail is None, good=recovered)
-        # Two standard errors, so that a small sample of answers can't call a pool harmful or clear it.
-        worse = gain is not None and gain.gain + 2.0 * gain.error < 0.0 and gain.gain <= -HARM
-        # No comparison any more means that what was measured has faded.
-        harmful = self._harm.update(now, sustain, bad=worse, good=gain is None or gain.gain > 0.0)
+        harmful = self._harm.update(now, sustain, gain)
         if harmful:
             return MtpState.HARMFUL
         if drifting:
             return MtpState.DRIFTING
         if weak:
             return MtpState.WEAK_TAIL
+        if harmful is None:
+            return MtpState.UNKNOWN
         if self.state is MtpState.UNKNOWN and (low or tail is not None):
             # The first verdict on an engine has not held for long enough; healthy would be a guess.
             return MtpState.UNKNOWN

@@ -7,7 +7,9 @@ the logarithm, because one stalled answer must not outweigh a hundred, and becau
 
     gain = 1 - exp(-sum w (log plain - log mtp) / sum w),   w = n_plain n_mtp / (n_plain + n_mtp) per bucket
 
-The weight is what makes the variance of the whole smallest where the buckets' spreads are alike.
+The weight is what makes the variance of the whole smallest where the buckets' spreads are alike. The variance counts
+observations, not answers: the mean of many answers that one scrape brings is one observation, and as many answers of
+one moment as there may be tell nothing about the spread.
 """
 
 from __future__ import annotations
@@ -19,7 +21,12 @@ from dataclasses import dataclass
 MIN_BUCKET = 4.0
 """Observations that a bucket needs on both sides."""
 MIN_SAMPLES = 20.0
-"""Observations in common buckets that a comparison needs on both sides."""
+"""Answers in common buckets that a comparison needs on both sides."""
+ALIKE = 0.01
+"""Standard error that no number of answers takes away: within a bucket, a factor of two of load and of four of length,
+the pools' requests are not quite alike. An assumption, about a tenth of how much longer a step gets over a bucket."""
+DEVIATIONS = 2.0
+"""Standard errors on either side that `Comparison.low` and `high` keep."""
 
 Bucket = tuple[int, int]
 """Powers: of two of the running requests, of four of the output tokens."""
@@ -32,7 +39,7 @@ class Comparison:
     gain: float
     """Share of the plain pool's time per token that drafting saves; negative where it costs."""
     error: float
-    """Standard error of `gain`."""
+    """Standard error of `gain`, `ALIKE` included."""
     plain_seconds: float
     """Per output token, weighted as the gain is."""
     mtp_seconds: float
@@ -41,6 +48,16 @@ class Comparison:
     buckets: int
     source: str
     """`requests`: measured at the gateway; `engines`: from the engines' own counters, coarser in load and length."""
+
+    @property
+    def low(self) -> float:
+        """The gain's lower bound."""
+        return self.gain - DEVIATIONS * self.error
+
+    @property
+    def high(self) -> float:
+        """The gain's upper bound."""
+        return self.gain + DEVIATIONS * self.error
 
     @property
     def saved_ms(self) -> float:
@@ -66,6 +83,7 @@ def bucket_of(running: float, tokens: float) -> Bucket:
 @dataclass(slots=True)
 class _Cell:
     weight: float = 0.0
+    weight_squares: float = 0.0
     log_sum: float = 0.0
     square_sum: float = 0.0
     at: float = 0.0
@@ -73,6 +91,7 @@ class _Cell:
     def fade(self, now: float, tau: float) -> None:
         factor = math.exp(min(self.at - now, 0.0) / tau)
         self.weight *= factor
+        self.weight_squares *= factor * factor
         self.log_sum *= factor
         self.square_sum *= factor
         self.at = now
@@ -82,8 +101,14 @@ class _Cell:
         return self.log_sum / self.weight
 
     @property
-    def variance(self) -> float:
-        return max(self.square_sum / self.weight - self.mean**2, 0.0)
+    def count(self) -> float:
+        """Observations of equal weight that would tell as much (Kish's effective sample size)."""
+        return self.weight * self.weight / self.weight_squares
+
+    @property
+    def variance_of_mean(self) -> float:
+        """Needs more than one observation."""
+        return max(self.square_sum / self.weight - self.mean**2, 0.0) / (self.count - 1.0)
 
 
 class TpotTable:
@@ -101,6 +126,7 @@ class TpotTable:
         cell.fade(now, self._tau)
         log = math.log(seconds)
         cell.weight += weight
+        cell.weight_squares += weight * weight
         cell.log_sum += weight * log
         cell.square_sum += weight * log * log
 
@@ -111,10 +137,14 @@ class TpotTable:
         return self._cells
 
 
+def _enough(cell: _Cell) -> bool:
+    return cell.weight >= MIN_BUCKET and cell.count >= MIN_BUCKET
+
+
 def compare(mtp: TpotTable, plain: TpotTable, now: float, source: str) -> Comparison | None:
     """The two tables' common buckets, or None where these hold too little."""
     mine, theirs = mtp.cells(now), plain.cells(now)
-    common = [b for b in mine if b in theirs and min(mine[b].weight, theirs[b].weight) >= MIN_BUCKET]
+    common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b])]
     samples = min(sum(mine[b].weight for b in common), sum(theirs[b].weight for b in common))
     if not common or samples < MIN_SAMPLES:
         return None
@@ -125,13 +155,13 @@ def compare(mtp: TpotTable, plain: TpotTable, now: float, source: str) -> Compar
         total += weight
         log_ratio += weight * (b.mean - a.mean)
         log_plain += weight * b.mean
-        variance += weight**2 * (a.variance / a.weight + b.variance / b.weight)
+        variance += weight**2 * (a.variance_of_mean + b.variance_of_mean)
     log_ratio /= total
     plain_seconds = math.exp(log_plain / total)
     gain = 1.0 - math.exp(-log_ratio)
     return Comparison(
         gain=gain,
-        error=(1.0 - gain) * math.sqrt(variance) / total,
+        error=math.hypot((1.0 - gain) * math.sqrt(variance) / total, ALIKE),
         plain_seconds=plain_seconds,
         mtp_seconds=plain_seconds * (1.0 - gain),
         samples=samples,

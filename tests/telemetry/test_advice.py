@@ -73,6 +73,18 @@ def test_harm_comes_first_and_says_what_it_costs() -> None:
     assert "costs 1.20 ms per token (12.0%)" in found.message
 
 
+def test_a_loss_is_told_with_its_error() -> None:
+    """Within its error it may be none; clear of it, it counts once it has lasted; neither says to run without."""
+    doubtful, fresh = gain(-0.03, error=0.02), gain(-0.10, error=0.02)
+    unsure = _only(replace(GOOD, gain=doubtful))
+    new = _only(replace(GOOD, state=MtpState.UNKNOWN, gain=fresh))
+
+    assert (unsure.code, unsure.severity, unsure.tokens) == (Code.LOW_GAIN, Severity.INFO, None)
+    assert "give or take 4.0%: it may as well save" in unsure.message
+    assert (new.code, new.severity, new.tokens) == (Code.LOW_GAIN, Severity.WARNING, None)
+    assert "once it has lasted for 30 s" in new.message
+
+
 def test_figures_of_the_engines_are_called_that() -> None:
     """A coarser source is named."""
     found = _only(replace(GOOD, gain=replace(gain(0.04), source="engines")))

@@ -150,6 +150,27 @@ def test_slow_tokens_beat_high_acceptance() -> None:
     assert "2.00 ms per token (25.0%)" in report.advice[0].message
 
 
+def test_a_gain_that_turns_takes_its_state_along() -> None:
+    """From the first answers that make the gain certain or doubtful on, no report shows a state that denies it."""
+    r, server = _two(window=60.0), Engine()
+    r.page(MTP, drafting(0, 0.0, 0.0))
+    states = set()
+    for second in range(200):
+        server.run(r, 1, 0.6, 0.4)
+        for turn in range(2):
+            noise = 1.0 + 0.1 * ((second * 7 + turn * 3) % 5 - 2)
+            r.checklist.observe_tpot("plain", "e4b", 200, 4, 0.010)
+            r.checklist.observe_tpot("mtp", "e4b", 200, 4, (0.009 if 60 < second < 130 else 0.012) * noise)
+        (report,) = r.checklist.reports()
+        states.add(report.state)
+        if report.gain:
+            lost = report.gain.high < 0.0
+            assert report.state is not (MtpState.HEALTHY if lost else MtpState.HARMFUL)
+            assert (Code.HARMFUL in [row.code for row in report.advice]) == (report.state is MtpState.HARMFUL)
+
+    assert {MtpState.HEALTHY, MtpState.HARMFUL, MtpState.UNKNOWN} == states
+
+
 def _finished(seconds: float, requests: float, tokens: float, running: float) -> str:
     return engine(
         num_requests_running=running,

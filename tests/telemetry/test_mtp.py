@@ -84,14 +84,50 @@ def test_a_first_verdict_is_not_healthy_by_default() -> None:
 
 
 def test_an_uncertain_loss_is_not_harmful() -> None:
-    """A loss must be clear of its own error; the end of a loss need only be measured."""
+    """A loss must be clear of its own error."""
     health = MtpHealth()
     good = accepted(0.6, 0.4)
 
     assert settle(health, 0.0, good, gain(-0.05, error=0.04)) is MtpState.HEALTHY
     assert settle(health, 100.0, good, gain(-0.05)) is MtpState.HARMFUL
-    assert settle(health, 200.0, good, gain(-0.01)) is MtpState.HARMFUL
-    assert settle(health, 300.0, good, gain(0.02)) is MtpState.HEALTHY
+    assert settle(health, 200.0, good, gain(-0.05, error=0.04)) is MtpState.HEALTHY
+
+
+def test_the_state_never_contradicts_the_gain() -> None:
+    """Harmful only while the gain's upper bound is below zero, healthy never then; between the two lies the time that
+    a verdict must last, as unknown."""
+    health, good = MtpHealth(), accepted(0.6, 0.4)
+    settle(health, 0.0, good, gain(0.048, error=0.021))
+    seen = [health.state]
+    for start, measured in ((100, gain(-0.102, error=0.023)), (200, gain(0.048, error=0.021))):
+        for second in range(40):
+            health.update(start + second, LIMITS, good, measured)
+            assert health.gain is measured
+            assert health.state is not (MtpState.HEALTHY if measured.high < 0 else MtpState.HARMFUL)
+            seen += [health.state] if health.state is not seen[-1] else []
+
+    assert seen == [MtpState.HEALTHY, MtpState.UNKNOWN, MtpState.HARMFUL, MtpState.UNKNOWN, MtpState.HEALTHY]
+
+
+def test_a_gain_around_zero_settles_nothing() -> None:
+    """A bound that crosses zero again and again makes neither harmful nor healthy, and no flicker."""
+    health, good = MtpHealth(), accepted(0.6, 0.4)
+    settle(health, 0.0, good)
+    changes = sum(
+        health.update(100.0 + second, LIMITS, good, gain(-0.03 if second // 20 % 2 else -0.02, error=0.0125))
+        for second in range(300)
+    )
+
+    assert (health.state, changes) == (MtpState.UNKNOWN, 1)
+
+
+def test_a_loss_does_not_hide_what_acceptance_says() -> None:
+    """While a loss has yet to last, a drift that has lasted is still told."""
+    health = MtpHealth()
+    settle(health, 0.0, accepted(0.14, 0.07))
+    health.update(60.0, LIMITS, accepted(0.14, 0.07), gain(-0.2))
+
+    assert health.state is MtpState.DRIFTING
 
 
 def test_a_restart_forgets() -> None:

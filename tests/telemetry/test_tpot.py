@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from gateway.telemetry.tpot import TpotTable, bucket_of, compare
+from gateway.telemetry.tpot import ALIKE, TpotTable, bucket_of, compare
 
 
 def _table(rows: Sequence[tuple[float, float, float]], repeat: int = 40, now: float = 0.0) -> TpotTable:
@@ -25,7 +25,7 @@ def test_the_gain_is_the_share_of_time_saved() -> None:
     assert found is not None
     assert found.gain == pytest.approx(0.14)
     assert found.saved_ms == pytest.approx(1.4)
-    assert found.error == pytest.approx(0.0, abs=1e-6)
+    assert found.error == pytest.approx(ALIKE)
 
 
 def test_unlike_work_is_not_compared() -> None:
@@ -84,6 +84,27 @@ def test_the_error_covers_the_truth() -> None:
         errors.append(found.error)
 
     assert errors[1] < errors[0] / 3
+
+
+def test_a_scrape_of_many_answers_is_one_observation() -> None:
+    """Answers that finished together share their moment: means of 20 answers are as uncertain as single answers of
+    that spread, and one scrape alone compares nothing."""
+    rng = Random(3)
+    scraped, single = (TpotTable(600.0), TpotTable(600.0)), (TpotTable(600.0), TpotTable(600.0))
+    for _ in range(40):
+        seconds = [base * rng.lognormvariate(0, 0.2) for base in (0.009, 0.010)]
+        for pair, answers in ((scraped, 20.0), (single, 1.0)):
+            for table, value in zip(pair, seconds, strict=True):
+                table.observe(0.0, 200, 4, value, answers)
+    coarse, fine = compare(*scraped, 0.0, "engines"), compare(*single, 0.0, "requests")
+    once = TpotTable(600.0)
+    once.observe(0.0, 200, 4, 0.009, 500.0)
+
+    assert coarse is not None
+    assert fine is not None
+    assert coarse.error == pytest.approx(fine.error)
+    assert coarse.error > 0.03
+    assert compare(once, scraped[1], 0.0, "engines") is None
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])

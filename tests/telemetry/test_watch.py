@@ -1,0 +1,48 @@
+"""What finished answers tell the checklist: time per token, filed under the load that they ran beside."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from gateway.routing.state import RoutingState
+from gateway.simulate.world import no_connector
+from gateway.telemetry.vllm import PageReader
+from gateway.types import CostTerms, Decision, PoolCost, PoolKind, Reason
+from gateway.upstream.pools import Pools
+from gateway.watch import Watch
+from tests.routing.worlds import MODEL, estimate, outcome, policy, request
+from tests.telemetry.helpers import Clock, engine
+
+MTP = "http://127.0.0.1:9002"
+
+
+def taken(pool: str, running: float) -> Decision:
+    """A decision for a pool in which so many others ran."""
+    terms = CostTerms(running, 0.0, 0.05, 1.0, 0.0, 0.0)
+    return Decision(
+        model=MODEL, pool=pool, reason=Reason.FASTER, costs=(PoolCost(pool, PoolKind(pool), 1.05, None, terms),)
+    )
+
+
+@pytest.mark.parametrize(("begun", "elsewhere", "alike"), [(0.0, 0, True), (16.0, 0, False), (0.0, 16, False)])
+def test_times_are_compared_at_the_load_of_the_answers(begun: float, elsewhere: int, alike: bool) -> None:
+    """An answer that began in a crowd, or runs beside other clients' requests, is not compared with one that ran alone,
+    though both end when this gateway has nothing else under way."""
+    clock, rng, of = Clock(), Random(1), policy()
+    pools = Pools(lambda *_: no_connector(), rng, clock)
+    pools.apply(of)
+    watch = Watch(pools, of.models.values, lambda: of.mtp, RoutingState(clock, rng).curves, clock)
+    watch.tick()
+    page = engine(MODEL, num_requests_running=float(elsewhere), num_requests_waiting=0.0)
+    watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 0)
+    watch.tick()
+    for _ in range(30):
+        for pool, running, each in (("plain", 0.0, 0.010), ("mtp", begun, 0.012)):
+            watch.observe(outcome(request(), estimate(200), taken(pool, running), each=each))
+    (report,) = watch.checklist.reports()
+
+    assert (report.gain is not None) == alike
+    if report.gain:
+        assert report.gain.gain == pytest.approx(-0.2)
