@@ -18,10 +18,10 @@ Floats = NDArray[np.float64]
 class Settings:
     """How the trees are grown."""
 
-    trees: int = 100
-    depth: int = 8
+    trees: int = 300
+    depth: int = 6
     """At most 8: a leaf's place is a byte."""
-    rate: float = 0.3
+    rate: float = 0.15
     shrink: float = 2.0
     """Weight of the pull of each leaf to zero, in rows."""
     clip: float = 3.0

@@ -110,7 +110,7 @@ def groups_of(text: str) -> int:
     """The lexicon's groups in a short text, as bits."""
     lower = text.lower()
     told = reduce(or_, map(_TELLS.__getitem__, _TELLS.keys() & word_list(lower)), 0) >> tells.GROUPS_AT
-    return told if lower.isascii() else told | lexicon.wide_groups(lower, set(lower))
+    return told if lower.isascii() else told | lexicon.wide_in(lower, set(lower))[0]
 
 
 def _rules(told: _Part, asked: _Part) -> bool:
@@ -131,8 +131,9 @@ def _read(text: str) -> _Part:
     groups = told >> tells.GROUPS_AT
     phrases = lexicon.phrases_in(listed, words) if told & tells.PHRASES else 0
     if chars:
-        groups |= lexicon.wide_groups(lower, chars)
-        phrases |= lexicon.wide_phrases(lower, chars)
+        wide, wide_phrases = lexicon.wide_in(lower, chars)
+        groups |= wide
+        phrases |= wide_phrases
     digits = has_digit(lower)
     scores = evidence(lower, words, told, chars, language, digits=digits)
     wish = find_wish(lower, told, chars, cjk=cjk, digits=digits)

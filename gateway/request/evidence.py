@@ -37,7 +37,7 @@ _STEPS = re.compile(
     r"|étape par étape|paso a paso|ステップバイステップ|段階的に|順を追って|一歩ずつ|途中式|考え方も|理由も|一步一步|逐步|详细步骤|단계별|차근차근"
 )
 # "3 + 4", "$5", "6 %"; begins with one class of characters, at which the search can leap.
-_MATH_SIGN = re.compile(r"[\d$](?:(?<=\$)\d|(?<!\$)\s?(?:[+\-*/×÷=^]\s?\d|%))")
+_MATH_SIGN = re.compile(r"[0-9０-９$](?:(?<=\$)\d|(?<!\$)\s?(?:[+\-*/×÷=^]\s?\d|%))")
 _CLOSED = re.compile(r"^(?:is|are|was|were|does|do|did|can|could|will|has|have|should|would) ")
 _WRITE = frozenset("write compose draft create generate schreibe schreib écris rédige escribe scrivi escreva".split())
 _FACT_WORDS = frozenset("who whom whose which what when where".split())

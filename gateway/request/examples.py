@@ -33,11 +33,12 @@ def in_prompt(text: str) -> tuple[int, int] | None:
     lines = text[-_WINDOW:].split("\n")
     if len(lines) < 3:
         return None
-    ending = [label for line in lines[-_LAST_LINES:] if (label := line_label(line))]
+    last = [line_label(line) for line in lines[-_LAST_LINES:]]
+    ending = [label for label in last if label]
     # Most prompts end without a labelled line, or with one that occurs once: no examples, and no walk over the window.
     if not ending or all(text.count(label, -_WINDOW) < 2 for label in ending[-2:]):
         return _arrows(lines)
-    labels = [line_label(line) for line in lines]
+    labels = [*map(line_label, lines[:-_LAST_LINES]), *last]
     answer, is_open = _answer_label(lines, labels)
     if not answer:
         return None
@@ -75,7 +76,9 @@ def in_turns(answers: list[str]) -> tuple[int, int] | None:
 
 def _answer_label(lines: list[str], labels: list[str]) -> tuple[str, bool]:
     """The label whose text the model is to write, and whether it already stands at the end; "" where there is none."""
-    at = max(i for i, label in enumerate(labels) if label)
+    at = len(labels) - 1
+    while not labels[at]:
+        at -= 1
     last = labels[at]
     rest = _after(lines[at], last)
     named = [label for label in labels if label]

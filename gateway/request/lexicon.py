@@ -176,35 +176,36 @@ def _words() -> dict[str, int]:
     return table
 
 
-def _starts() -> Starts:
-    """First character -> (substring, bits of its groups), for scripts without spaces."""
+def _latin_phrases() -> Starts:
+    """First word -> (phrase between spaces, its bit)."""
+    starts: Starts = {}
+    for name, text in _PHRASES.items():
+        for phrase in filter(str.isascii, text.split("|")):
+            first = phrase.split()[0]
+            starts[first] = (*starts.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
+    return starts
+
+
+def _wide() -> Starts:
+    """First character -> (substring, bits of its groups and, above these, of phrases), for scripts without spaces."""
     table: dict[str, int] = {}
     for name, parts in _SCRIPT.items():
         for part in parts.lower().split():
             table[part] = table.get(part, 0) | BIT[name]
+    for name, text in _PHRASES.items():
+        for part in text.split("|"):
+            if not part.isascii():
+                table[part] = table.get(part, 0) | PHRASE_BIT[name] << len(GROUPS)
     starts: Starts = {}
     for part, bits in table.items():
         starts[part[0]] = (*starts.get(part[0], ()), (part, bits))
     return starts
 
 
-def _phrases() -> tuple[Starts, Starts]:
-    """Latin phrases between spaces by their first word, and the others by their first character; each with its bit."""
-    latin: Starts = {}
-    wide: Starts = {}
-    for name, text in _PHRASES.items():
-        for phrase in text.split("|"):
-            if phrase.isascii():
-                first = phrase.split()[0]
-                latin[first] = (*latin.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
-            else:
-                wide[phrase[0]] = (*wide.get(phrase[0], ()), (phrase, PHRASE_BIT[name]))
-    return latin, wide
-
-
 WORDS = _words()
-_STARTS = _starts()
-LATIN_PHRASES, _WIDE_PHRASES = _phrases()
+LATIN_PHRASES = _latin_phrases()
+_WIDE = _wide()
+_GROUP_BITS = (1 << len(GROUPS)) - 1
 
 
 def phrases_in(words: list[str], different: set[str]) -> int:
@@ -219,20 +220,11 @@ def phrases_in(words: list[str], different: set[str]) -> int:
     return mask
 
 
-def wide_groups(text: str, chars: set[str]) -> int:
-    """The groups of what is not Latin in a lower-case text of these characters, as bits."""
-    return _found(_STARTS, text, chars)
-
-
-def wide_phrases(text: str, chars: set[str]) -> int:
-    """The same for phrases."""
-    return _found(_WIDE_PHRASES, text, chars)
-
-
-def _found(starts: Starts, text: str, chars: set[str]) -> int:
+def wide_in(text: str, chars: set[str]) -> tuple[int, int]:
+    """(groups, phrases) of what is not Latin in a lower-case text of these characters, as bits."""
     mask = 0
-    for start in starts.keys() & chars:
-        for part, bits in starts[start]:
+    for start in _WIDE.keys() & chars:
+        for part, bits in _WIDE[start]:
             if part in text:
                 mask |= bits
-    return mask
+    return mask & _GROUP_BITS, mask >> len(GROUPS)
