@@ -14,7 +14,8 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from random import Random
 from typing import TextIO
@@ -28,6 +29,8 @@ log = logging.getLogger("gateway.access")
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 1000
 """Requests whose lines wait to be written."""
+BLOCK = 4096
+"""Characters that are written at once: what a pipe takes as one piece, and less than a stream cuts."""
 
 _FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 
@@ -113,9 +116,11 @@ class RequestLines:
         for record.created, outcome in pending:
             record.fields = request_fields(outcome)
             lines.append(self._formatter.format(record) + "\n")
-        with self._writing:
-            self._stream.write("".join(lines))
-            self._stream.flush()
+        with self._writing, suppress(OSError, ValueError):
+            # As with any handler: where the log cannot be written, its lines are lost and nothing else is.
+            for block in _blocks(lines):
+                self._stream.write(block)
+                self._stream.flush()
 
     async def run(self) -> None:
         """Flushes until cancelled, and then once more."""
@@ -125,6 +130,17 @@ class RequestLines:
                 self.flush()
         finally:
             self.flush()
+
+
+def _blocks(lines: Iterable[str]) -> Iterator[str]:
+    """The lines, together as far as one write holds: other workers write to the same place, and between two writes."""
+    block = ""
+    for line in lines:
+        if block and len(block) + len(line) > BLOCK:
+            yield block
+            block = ""
+        block += line
+    yield block
 
 
 class _InOrder(logging.StreamHandler[TextIO]):

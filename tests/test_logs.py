@@ -90,3 +90,50 @@ def test_a_line_that_is_no_unicode_is_still_a_line() -> None:
     """Half a surrogate pair, as in a file's name that is not UTF-8, does not stop the log."""
     line = JsonFormatter().format(logging.makeLogRecord({"msg": "no file \udcff", "levelname": "ERROR"}))
     assert json.loads(line)["message"] == "no file \udcff"
+
+
+class Raw(io.RawIOBase):
+    """Keeps what each call of the system would get."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, piece: object) -> int:
+        self.writes.append(bytes(memoryview(piece)))  # type: ignore[arg-type]
+        return len(self.writes[-1])
+
+
+def test_workers_do_not_write_into_each_others_lines() -> None:
+    """Processes share the log, so that whatever one writes at once is whole lines, and no more than a pipe takes."""
+    raw = Raw()
+    lines = RequestLines(io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True), JsonFormatter())
+    for number in range(200):
+        lines.add(replace(OUTCOME, request_id=f"r{number}"))
+    lines.flush()
+    assert all(write.endswith(b"\n") and len(write) <= 4096 for write in raw.writes)
+    assert len(b"".join(raw.writes).splitlines()) == 200
+    assert len(raw.writes) < 50
+
+
+async def test_a_log_that_cannot_be_written_stops_nothing() -> None:
+    """A full disk or a closed pipe costs lines: neither the task that writes them nor whoever logs something fails."""
+
+    class Full(io.StringIO):
+        broken = True
+
+        def write(self, text: str) -> int:
+            if self.broken:
+                raise OSError(28, "No space left on device")
+            return super().write(text)
+
+    stream = Full()
+    lines = RequestLines(stream, JsonFormatter())
+    lines.add(OUTCOME)
+    lines.flush()
+    stream.broken = False
+    lines.add(replace(OUTCOME, request_id="r2"))
+    lines.flush()
+    assert [json.loads(line)["id"] for line in stream.getvalue().splitlines()] == ["r2"]
