@@ -1,8 +1,8 @@
 """`gateway bench breakeven`: from which answer length MTP pays, by concurrency, and the speed profile that says so.
 
 Waves: so many requests start at once, each with an answer of exactly so many tokens, so that no prompt joins a running
-batch; a joining prompt's stall is measured apart. What comes out is the times themselves with their crossovers, and a
-fit of the step-time model (`fit.py`), written as a profile file that a policy's `profile:` can name.
+batch; a joining prompt's stall is measured apart (`stall.py`). What comes out is the times themselves with their
+crossovers, and a fit of the step-time model (`fit.py`), written as a profile file that a policy's `profile:` can name.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gateway.bench.drive import Tick
 from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
 from gateway.bench.probes import STEADY, Cell, Prober
 from gateway.bench.session import add_common, add_pair, count, counts, opened, pair
+from gateway.bench.stall import Stall
 from gateway.figures.report import Report
 from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
 from gateway.telemetry.spec_decode import Acceptance
@@ -70,6 +71,7 @@ class BreakEven:
         self._requests = 4 if quick else CLASS_REQUESTS
         self._cells: list[Cell] = []
         self._prefill: Prefill | None = None
+        self._stalls: dict[bool, Stall] = {}
         self._acceptance: dict[str, Acceptance] = {}
         self._simulated: list[str] = []
         self._model, self._version, self._k = "", "", args.k or 0
@@ -108,10 +110,9 @@ class BreakEven:
 
     async def _measure_prefill(self, prober: Prober, plain: Endpoint, mtp: Endpoint) -> None:
         probes = await prober.prefill(self._prompts, self._runs)
-        stalls = {
-            drafting: await prober.stall(endpoint, self._runs) for drafting, endpoint in ((False, plain), (True, mtp))
-        }
-        self._prefill = fit_prefill(probes, stalls)
+        for drafting, endpoint in ((False, plain), (True, mtp)):
+            self._stalls[drafting] = await prober.stall(endpoint, self._runs)
+        self._prefill = fit_prefill(probes, {drafting: stall.seconds for drafting, stall in self._stalls.items()})
 
     def fitted(self) -> Fitted | None:
         """The decode step's fit; None while there is too little to fit."""
@@ -141,7 +142,8 @@ class BreakEven:
         return (
             f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "
             f"k={self._k}, {streams}, answers to {self._lengths[-1]} tokens; {fitted.points} steps, rms error "
-            f"{fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams are extrapolated."
+            f"{fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams are extrapolated. A joining prompt "
+            f"stops running answers for {self._stalls[False]} without drafting, {self._stalls[True]} with it."
         )
 
     def report(self) -> Report:
@@ -153,6 +155,7 @@ class BreakEven:
             prompt=self._args.prompt,
             fitted=self.fitted(),
             acceptance=self._acceptance,
+            stalls=self._stalls,
             profile=text,
             file=str(self._args.profile) if self._args.profile and text else None,
             threshold=threshold_of(self._cells),

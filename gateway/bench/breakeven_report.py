@@ -12,12 +12,14 @@ import yaml
 from gateway.bench.fit import Fitted
 from gateway.bench.probes import Cell
 from gateway.bench.sources import published, published_dict
+from gateway.bench.stall import JOINED_TOKENS, RUNNING, Stall
 from gateway.bench.summary import positions_text, times
 from gateway.figures.report import Plot, Report, Series, Table
 from gateway.telemetry.spec_decode import Acceptance
 
 TERMS = ("base", "position", "token", "experts", "context", "mtp_context")
 """What the fit decides; the profile's other values are given."""
+SIDES = {False: "plain", True: "mtp"}
 
 
 def crossover(cells: Sequence[Cell]) -> float | None:
@@ -42,6 +44,7 @@ def render(
     prompt: int,
     fitted: Fitted | None,
     acceptance: Mapping[str, Acceptance],
+    stalls: Mapping[bool, Stall],
     profile: str | None,
     file: str | None,
     threshold: int | None,
@@ -58,6 +61,7 @@ def render(
         "threshold": threshold,
         "fit": None if fitted is None else {**asdict(fitted), "decode": asdict(fitted.decode)},
         "acceptance": {name: found.as_dict() for name, found in acceptance.items()},
+        "stalls": {SIDES[drafting]: stall.as_dict() for drafting, stall in stalls.items()},
         "profile": None if profile is None else yaml.safe_load(profile),
         "profile_file": file,
         "published": published_dict("breakeven"),
@@ -65,6 +69,8 @@ def render(
     tables = [_grid(groups), _crossings(groups, crossings, k)]
     if acceptance:
         tables.append(_classes(acceptance))
+    if stalls:
+        tables.append(_stalls(stalls))
     if fitted:
         tables.append(_fit(fitted))
     return Report(
@@ -142,6 +148,23 @@ def _classes(acceptance: Mapping[str, Acceptance]) -> Table:
         for name, found in acceptance.items()
     ]
     return Table("Measured: acceptance", ("prompts", "acceptance", "tokens a step", "by position"), tuple(rows))
+
+
+def _stalls(stalls: Mapping[bool, Stall]) -> Table:
+    rows = [
+        (
+            SIDES[drafting],
+            f"{1000 * stall.seconds:.1f}",
+            f"{1000 * stall.low:.1f} to {1000 * stall.high:.1f}",
+            str(stall.joins),
+        )
+        for drafting, stall in stalls.items()
+    ]
+    note = (
+        f"What a prompt of about {JOINED_TOKENS:.0f} tokens adds to each of {RUNNING} running answers, against their "
+        "steps just before: the mean of the middle half of the joins."
+    )
+    return Table("Measured: a joining prompt's stall, ms", ("side", "stall", "middle half", "joins"), tuple(rows), note)
 
 
 def _fit(fitted: Fitted) -> Table:

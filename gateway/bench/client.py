@@ -127,13 +127,21 @@ class Endpoint:
         except GatewayError:
             return False
 
-    async def ask(self, body: Mapping[str, Any], *, tag: str = "", due: float | None = None) -> Row:
+    async def ask(
+        self,
+        body: Mapping[str, Any],
+        *,
+        tag: str = "",
+        due: float | None = None,
+        seen: Callable[[float], None] | None = None,
+    ) -> Row:
         """Sends one chat request, streamed; never raises for what the back end does.
 
         `due` is the clock's time from which latency counts, for open loops, where a late sender must not hide a wait.
+        `seen` is called with the clock's time of each chunk as it comes.
         """
         sent = self._clock()
-        reading = Reading(self._clock)
+        reading = Reading(self._clock, seen)
         full = {"model": self.about.model, "stream": True, "stream_options": {"include_usage": True}, **body}
         headers = [*self._headers, (b"content-type", b"application/json")]
         if self.target.pool:

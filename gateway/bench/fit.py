@@ -120,7 +120,10 @@ def _not_negative(terms: Mapping[str, list[float]], targets: Sequence[float]) ->
 
 def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[bool, float]) -> Prefill:
     """From (drafting, prompt tokens, seconds to the first token) on an idle engine, and the seconds that a short
-    joining prompt adds to a running request, by drafting."""
+    joining prompt adds to a running request, by drafting.
+
+    Where noise, or an engine's padding, made the drafting side's stall the shorter one, both count as the plain one.
+    """
     rows = [[1.0, float(drafting), tokens] for drafting, tokens, _ in probes]
     fixed, extra, per_token = least_squares(rows, [seconds * 1000.0 for _, _, seconds in probes])
     rate = min(max(1000.0 / per_token, MIN_RATE), MAX_RATE) if per_token > 0 else MAX_RATE
@@ -129,7 +132,7 @@ def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[boo
         fixed=max(fixed, 0.0),
         mtp_fixed=max(extra, -max(fixed, 0.0)),
         stall=stall,
-        mtp_stall=1000.0 * max(stalls.get(True, 0.0), 0.0) - stall,
+        mtp_stall=max(1000.0 * stalls.get(True, 0.0) - stall, 0.0),
         tokens_per_second=rate,
     )
 

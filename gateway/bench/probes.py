@@ -14,11 +14,9 @@ from gateway.bench.drive import Body, closed, require, wave
 from gateway.bench.fit import Point
 from gateway.bench.rows import Row
 from gateway.bench.sources import class_prompts, filler
+from gateway.bench.stall import JOINED_TOKENS, RUNNING_TOKENS, Stall, measure
 from gateway.telemetry.spec_decode import Acceptance
 
-JOINS = 6
-JOINED_TOKENS = 256.0
-RUNNING_TOKENS = 192
 CLASS_TOKENS = 128
 STEADY = 64
 """Answers shorter than this are not used for the time of a step."""
@@ -116,27 +114,14 @@ class Prober:
                 found.append((drafting, _mean([row.prompt_tokens for row in kept]), seconds))
         return found
 
-    async def stall(self, endpoint: Endpoint, runs: int) -> float:
-        """Seconds that a joining prompt adds to a running request. The same request runs alone and with prompts that
-        join it, evenly spread over its time; the median of so many comparisons."""
-        return median([await self._stalled(endpoint) for _ in range(runs)])
-
-    async def _stalled(self, endpoint: Endpoint) -> float:
-        body = forced(RUNNING_TOKENS, class_prompts("prose")[0], 7)
-        [alone] = require([await endpoint.ask(body, tag="stall")], "a lone request")
-        gap = alone.total / (JOINS + 2)
-
-        async def join(place: int) -> Row:
-            await asyncio.sleep(gap * place)
-            prompt = forced(1, filler(JOINED_TOKENS, self._rng), self._rng.randrange(2**31))
-            return await endpoint.ask(prompt, tag="stall")
-
-        beside, *joins = await asyncio.gather(
-            endpoint.ask(body, tag="stall"), *(join(place) for place in range(1, JOINS + 1))
+    async def stall(self, endpoint: Endpoint, runs: int) -> Stall:
+        """What a joining prompt costs each of several running answers."""
+        return await measure(
+            endpoint, lambda: self._filled(RUNNING_TOKENS, 64), lambda: self._filled(1, JOINED_TOKENS), runs
         )
-        require([beside], "a request that others join")
-        good = require(joins, "joining prompts")
-        return (beside.total - alone.total) / len(good)
+
+    def _filled(self, tokens: int, prompt: float) -> Body:
+        return forced(tokens, filler(prompt, self._rng), self._rng.randrange(2**31))
 
     async def acceptance(self, name: str, requests: int, concurrency: int) -> Acceptance | None:
         """Acceptance of one class of prompts on the MTP side."""

@@ -62,8 +62,10 @@ class Row:
 class Reading:
     """One answer as it comes in."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], seen: Callable[[float], None] | None = None) -> None:
+        """`seen` is told when each chunk of a choice came."""
         self._clock = clock
+        self._seen = seen
         self._rest = b""
         self._texts: list[str] = []
         self._first: float | None = None
@@ -123,6 +125,8 @@ class Reading:
                 self._first = self._first or now
             # An end-of-turn token has no text and is a token all the same.
             self._last = now
+            if self._seen:
+                self._seen(now)
             if text:
                 self._texts.append(text)
 

@@ -11,6 +11,7 @@ from gateway.bench.breakeven_report import crossover
 from gateway.bench.fit import Point, falling, fit_decode, fit_prefill, least_squares, profile_text
 from gateway.bench.probes import Cell
 from gateway.bench.rows import Row
+from gateway.bench.stall import JOINS
 from gateway.cli import run
 from gateway.policy.load import load_policy
 from gateway.profiles import get_profile, parse_catalog
@@ -63,6 +64,9 @@ def test_what_it_measures_becomes_a_profile_that_routes(tmp_path: Path, capsys: 
         report["acceptance"]["code"]["mean_acceptance_length"] > report["acceptance"]["prose"]["mean_acceptance_length"]
     )
     assert "SIMULATED" in out.read_text("utf-8")
+    assert "joining prompt stops running answers" in " ".join(out.read_text("utf-8").split())
+    assert report["stalls"]["plain"]["joins"] == report["stalls"]["mtp"]["joins"] == JOINS
+    assert report["profile"]["hardware"]["measured"]["models"]["e4b"]["prefill"]["stall"] > 0
     router = Router(load_policy(tmp_path / "policy.yaml", {}))
     assert {curve.profile.hardware for curve in router.state.curves} == {"measured"}
     assert pool_for(router, 600.0) == "mtp"
@@ -125,10 +129,12 @@ def test_prefill_and_stalls_come_back() -> None:
 
 
 def test_noise_makes_no_negative_prefill() -> None:
-    """A drafting engine that happened to answer before the other still takes time."""
-    found = fit_prefill([(False, 64.0, 0.05), (True, 64.0, 0.001), (False, 512.0, 0.06), (True, 512.0, 0.011)], {})
+    """A drafting engine that happened to answer before the other still takes time, and drafting shortens no stall."""
+    probes = [(False, 64.0, 0.05), (True, 64.0, 0.001), (False, 512.0, 0.06), (True, 512.0, 0.011)]
+    found = fit_prefill(probes, {False: 0.010, True: 0.008})
 
     assert found.fixed + found.mtp_fixed >= 0.0
+    assert (found.stall, found.mtp_stall) == (10.0, 0.0)
 
 
 def test_rates_that_noise_made_rise_are_kept_level() -> None:
