@@ -119,7 +119,7 @@ def _head(snapshot: Snapshot) -> Text:
         (f"{traffic['per_second']:.1f} requests/s", "bold"),
         f"  {traffic['tokens_per_second']:.0f} tokens/s  first token {seconds(traffic['ttft'])}  ",
         (f"{traffic['failed']} failed  ", "bold red" if traffic["failed"] else ""),
-        f"saved {traffic['saved'] - traffic['lost']:+.1f} s in {traffic['flow_window']:.0f} s  ",
+        f"{traffic['saved'] - traffic['lost']:+.1f} s against the other pool in {traffic['flow_window']:.0f} s  ",
         f"policy {policy['hash']} ({policy['objective']})",
     )
     problems = [

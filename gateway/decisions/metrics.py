@@ -20,11 +20,19 @@ class DecisionMetrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(name, text, labels, registry=metrics.registry)
 
+        # Against the other pool at the decision's load: not a gain over a fleet of one kind, which would be loaded
+        # otherwise.
         self._saved = counter(
-            "gateway_routing_saved_seconds", "Time won over the best pool not taken.", "model", "reason"
+            "gateway_routing_saved_seconds",
+            "Time by which chosen pools were faster than the best other pool of this fleet for the same request.",
+            "model",
+            "reason",
         )
         self._lost = counter(
-            "gateway_routing_lost_seconds", "Time lost where another pool would have been faster.", "model", "reason"
+            "gateway_routing_lost_seconds",
+            "Time by which the best other pool of this fleet would have been faster for the same request.",
+            "model",
+            "reason",
         )
 
     def regretted(self, outcome: Outcome, regret: float | None, stands_for: int = 1) -> None:

@@ -5,6 +5,9 @@
 at the load of the decision, and by its own times: what it took for the first token stays, what it took for decoding is
 stretched to the real length. Above 0 another pool would have been faster, below 0 this one was the right choice. Both
 sides come from curves, so that luck and noise of the single request do not count. Totals per model and reason.
+
+That is one request against the other pool of the same fleet, all else as it was. It is no gain over a fleet of one
+kind, in which every request would be elsewhere and every load another one.
 """
 
 from __future__ import annotations
