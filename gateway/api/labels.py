@@ -56,7 +56,7 @@ Tried = frozenset[str]
 
 
 class LabelDesk:
-    """Answers what it can; one per process and path."""
+    """Answers what it can; one per process."""
 
     def __init__(self, core: Core, wall: Callable[[], float] = time.time) -> None:
         self._core = core

@@ -31,13 +31,16 @@ DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
 class RoutedApi(Handler):
     """One routed path."""
 
-    def __init__(self, core: Core, api: Api, homes: Homes, forward: Forward = forward) -> None:
+    def __init__(
+        self, core: Core, api: Api, homes: Homes, forward: Forward = forward, labels: LabelDesk | None = None
+    ) -> None:
+        """`labels` answers choices among labels, where the gateway may answer by itself."""
         super().__init__(core)
         self._forward = forward
         self._api = api
         self._dialect = DIALECTS.get(api, OPENAI)
         self._homes = homes
-        self._labels = LabelDesk(core)
+        self._labels = labels
 
     def dialect(self, path: str) -> Dialect:
         return self._dialect
@@ -72,7 +75,7 @@ class RoutedApi(Handler):
         if trace is not None:
             trace.decided = core.clock()
         tried: Tried = frozenset()
-        if model.decisions and incoming.scope["path"] == LABELLED:
+        if self._labels is not None and model.decisions and incoming.scope["path"] == LABELLED:
             unanswered = await self._labels.answer(incoming, model, body)
             if unanswered is None:
                 return

@@ -9,6 +9,7 @@ from __future__ import annotations
 from gateway.api.core import Core
 from gateway.api.cors import allowed_origin, exposing, preflight
 from gateway.api.downstream import App, Message, Receive, Scope, Send
+from gateway.api.labels import LabelDesk
 from gateway.api.passthrough import PATHS, PassThrough
 from gateway.api.responses import PREFIX, Homes, StoredResponse
 from gateway.api.routed import RoutedApi
@@ -29,8 +30,10 @@ class Surface:
     def __init__(self, core: Core, frame: App) -> None:
         self.core = core
         self.frame = frame
-        homes = Homes()
-        self._routed: dict[str, App] = {path: RoutedApi(core, api, homes) for path, api in ROUTED.items()}
+        homes, labels = Homes(), LabelDesk(core)
+        self._routed: dict[str, App] = {
+            path: RoutedApi(core, api, homes, labels=labels) for path, api in ROUTED.items()
+        }
         self._stored = StoredResponse(core, homes)
         self._pass = PassThrough(core)
 

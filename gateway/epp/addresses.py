@@ -61,10 +61,12 @@ class Addresses:
         loop, before = asyncio.get_running_loop(), self._known.get(url)
         try:
             rows = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
+            # A name that is none by its form fails in its own way.
             self._known[url] = None
             if before is not None:
-                log.warning("endpoint has no address", extra={"fields": {"endpoint": url, "error": error.strerror}})
+                why = getattr(error, "strerror", None) or type(error).__name__
+                log.warning("endpoint has no address", extra={"fields": {"endpoint": url, "error": why}})
             return
         found = sorted({_written(str(row[4][0]), port) for row in rows})
         if len(found) > 1 and url not in self._several:

@@ -35,6 +35,14 @@ class Inbox:
         """Set once the stream has ended in the middle of an exchange and all that came before is taken."""
 
     async def run(self) -> None:
+        """Raises what `source` raises, and ValueError for a message that makes no sense; the stream is then over."""
+        try:
+            await self._read_on()
+        except BaseException:
+            self.hang_up()
+            raise
+
+    async def _read_on(self) -> None:
         while (message := await self._source()) is not self._end:
             if (event := read(message)) is None:
                 continue
@@ -61,7 +69,7 @@ class Inbox:
         return self._take()
 
     def hang_up(self) -> None:
-        """The stream was reset: nothing more can be said to anybody."""
+        """The stream was reset, or is not understood: nothing more can be said to anybody."""
         self._over = True
         self._news.set()
         self.left.set()

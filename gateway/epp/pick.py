@@ -8,7 +8,7 @@ same name and ask for the same key. Which one served the request, the data plane
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from gateway.api.core import Core
@@ -28,7 +28,7 @@ from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease
-from gateway.upstream.pool import NOBODY
+from gateway.upstream.pool import NOBODY, Pool
 from gateway.upstream.proxy import Opened, heed_refusal
 from gateway.upstream.retry import error_code
 
@@ -54,12 +54,15 @@ class Picker:
         asked = self._may_ask(plan) and isinstance(body, bytes) and core.usage_habits.asks(lease.pool)
         if asked and isinstance(body, bytes):
             body = asking_for_usage(body)
-        order = [lease.endpoint, *_others(core, incoming, plan, lease, exclude)]
-        exchange.endpoint, exchange.attempts, exchange.sent_upstream = lease.endpoint.url, 1, core.clock()
+        others = list(_others(core, incoming, plan, lease, exclude))
+        order = (lease.endpoint, *(endpoint for _, endpoint in others))
         destination = ",".join([address for e in order if (address := self._addresses.of(e.url)) is not None])
+        if not destination:
+            raise NothingAvailable("no endpoint for this request has an address now", retry_after=1)
+        exchange.endpoint, exchange.attempts, exchange.sent_upstream = lease.endpoint.url, 1, core.clock()
         await self._talk.go(_changes(incoming, lease.endpoint, destination), body)
         head = await self._talk.answered()
-        exchange.lease = lease = self._served_by(core, exchange, head, order)
+        exchange.lease = lease = self._served_by(core, exchange, head, others)
         _heed(lease, head, core.clock())
         rewrite = rewriting(incoming.active.policy, plan.asked, served)
         response = self._talk.response(head, own := own_headers(core, incoming.active, exchange))
@@ -104,16 +107,17 @@ class Picker:
                         found.add(endpoint.url)
         return frozenset(found) if found else NOBODY
 
-    def _served_by(self, core: Core, exchange: Exchange, head: ResponseHead, order: list[Endpoint]) -> Lease:
+    def _served_by(
+        self, core: Core, exchange: Exchange, head: ResponseHead, others: Sequence[tuple[Pool, Endpoint]]
+    ) -> Lease:
         """The lease at the endpoint that served the request: another one than the picked where Envoy fell back."""
         lease = exchange.lease
         assert lease is not None
         if head.served is None or head.served == self._addresses.of(lease.endpoint.url):
             return lease
-        for number, endpoint in enumerate(order[1:], start=2):
+        for number, (pool, endpoint) in enumerate(others, start=2):
             if self._addresses.of(endpoint.url) != head.served:
                 continue
-            pool = next(pool for pool in core.pools if endpoint in pool.endpoints)
             core.metrics.retried(lease.pool, "connect")
             lease.release(Result.BACKEND_ERROR)
             exchange.endpoint, exchange.attempts = endpoint.url, number
@@ -152,7 +156,9 @@ async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[
     return lease
 
 
-def _others(core: Core, incoming: Incoming, plan: Plan, lease: Lease, exclude: frozenset[str]) -> Iterator[Endpoint]:
+def _others(
+    core: Core, incoming: Incoming, plan: Plan, lease: Lease, exclude: frozenset[str]
+) -> Iterator[tuple[Pool, Endpoint]]:
     """Where Envoy may go instead, best first, at most as often as the policy repeats requests."""
     policy, found = incoming.active.policy, 0
     most = policy.pools[plan.pools[0]].retry.attempts - 1 if plan.pools[0] in policy.pools else 0
@@ -167,7 +173,7 @@ def _others(core: Core, incoming: Incoming, plan: Plan, lease: Lease, exclude: f
             fit = endpoint.ready and endpoint.room() and endpoint.api_key == first.api_key
             if fit and endpoint is not first and endpoint.url not in exclude:
                 found += 1
-                yield endpoint
+                yield pool, endpoint
 
 
 def _changes(incoming: Incoming, endpoint: Endpoint, destination: str) -> Changes:

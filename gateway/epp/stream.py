@@ -1,7 +1,8 @@
 """One ext-proc stream from its first message to its end: finds the handler for the path and lets it serve the talk.
 
 The paths are those of the proxy. Paths that it does not have are refused, for Envoy's routes decide what comes here
-and a back end's own routes (sleep, weights, adapters) must not be reachable by mistake.
+and a back end's own routes (sleep, weights, adapters) must not be reachable by mistake. Nothing of a client's goes to a
+back end from here, so that labels are decoded although the policy says `decisions: true`.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ import logging
 
 import grpc
 import pytest
+from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingRequest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.types import Result
@@ -100,6 +101,23 @@ async def test_a_client_that_leaves_the_queue_takes_its_entry_along(how: str) ->
         await running.until(lambda: running.outcomes)
         assert running.outcomes[0].result is Result.CLIENT_CLOSED
         assert (running.core.pools["only"].waiting, running.in_flight) == (0, 1)
+
+
+async def test_a_message_that_makes_no_sense_ends_the_stream() -> None:
+    """A mode that is not known here, or a header that is none: nobody waits for ever, and the place is given back."""
+    async with picker(one_endpoint()) as running:
+        async with running.exchange(None) as one:
+            head = {"headers": {"headers": [{"key": ":path", "raw_value": b"/v1/models"}]}}
+            message = ProcessingRequest(request_headers=head)
+            message.protocol_config.request_body_mode = 77
+            await one.call.write(message)
+            with pytest.raises(grpc.aio.AioRpcError):
+                await one.answer()
+        async with running.exchange() as one:
+            await one.sent(STREAM)
+            assert running.in_flight == 1
+            await one.response_head(headers={"\u4f60": "x"})
+            await ended(running, Result.CLIENT_CLOSED)
 
 
 async def test_the_last_parts_and_the_close_may_come_together() -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 
 import pytest
 from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 
+from gateway.epp import addresses
+from gateway.policy.load import parse_policy
 from gateway.types import Result
 from tests.epp.dataplane import CHAT, STREAM, one_endpoint, picker, put, two_pools
 
@@ -64,6 +67,71 @@ async def test_the_endpoint_that_served_gets_the_request() -> None:
         outcome = await running.outcome()
         assert (outcome.endpoint, outcome.attempts) == (f"http://{second}", 2)
         assert running.in_flight == 0
+
+
+async def test_the_endpoint_that_served_may_have_gone_meanwhile() -> None:
+    """A reload takes away what Envoy falls back on, between the decision and the answer: the answer passes."""
+    async with picker(two_pools()) as running, running.exchange() as one:
+        second = (await one.sent(STREAM)).split(",")[1]
+        left = two_pools().replace(f'"http://{second}"', '"http://10.0.0.4:8000"')
+        running.core.pools.apply(parse_policy(left, "policy.yaml", {}))
+        await one.response_head(kind="text/event-stream", served=second)
+        assert (await one.answer()).WhichOneof("response") == "response_headers"
+        await one.response_body(b"data: [DONE]\n\n", ended=True)
+        outcome = await running.outcome()
+        assert (outcome.result, outcome.endpoint) == (Result.OK, f"http://{second}")
+        assert running.in_flight == 0
+
+
+async def test_a_name_may_lose_its_address_while_a_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Envoy is never sent nowhere: the request is refused, and its place given back."""
+    monkeypatch.setattr(addresses, "LOOK_SECONDS", 0.01)
+    policy = one_endpoint(pool=FULL.replace("queue_wait: 0s", "queue_wait: 30s"), endpoint='"http://localhost:8000"')
+    async with picker(policy) as running, running.exchange() as first, running.exchange() as second:
+        await first.sent()
+        await second.request_head()
+        await second.request_body(CHAT)
+        await running.until(lambda: running.core.pools["only"].waiting == 1)
+        asked = asyncio.Event()
+
+        def unknown(*_: object, **__: object) -> object:
+            running_loop.call_soon_threadsafe(asked.set)
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+        running_loop = asyncio.get_running_loop()
+        monkeypatch.setattr(socket, "getaddrinfo", unknown)
+        await asyncio.wait_for(asked.wait(), 10)
+        asked.clear()
+        await asyncio.wait_for(asked.wait(), 10)
+        await first.response_head(ended=True)
+        await first.answer()
+        assert refusal(await second.answer())[:2] == (503, "nothing_available")
+        await running.until(lambda: running.in_flight == 0)
+
+
+async def test_labels_are_decoded_where_envoy_carries_the_bytes() -> None:
+    """`decisions: true` sends nothing from here, where only Envoy talks to back ends for clients."""
+    choice = b'{"model":"m","messages":[{"role":"user","content":"?"}],"structured_outputs":{"choice":["a","b"]}}'
+    came = asyncio.Event()
+
+    async def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.set()
+        writer.close()
+
+    engine = await asyncio.start_server(connected, "127.0.0.1", 0)
+    address = f"127.0.0.1:{engine.sockets[0].getsockname()[1]}"
+    policy = one_endpoint().replace("pools: [only]", "pools: [only], decisions: true").replace("10.0.0.1:8000", address)
+    async with engine, picker(policy) as running, running.exchange() as one:
+        assert await one.sent(choice) == address
+    assert not came.is_set()
+
+
+async def test_a_name_that_is_none_by_its_form_stops_no_other() -> None:
+    """What cannot be looked up at all is an endpoint without an address, and the others are still looked up."""
+    known = addresses.Addresses(lambda: [f"http://{'a' * 64}.example:80", "http://localhost:80"])
+    await known.look()
+    assert known.of(f"http://{'a' * 64}.example:80") is None
+    assert known.of("http://localhost:80") in ("127.0.0.1:80", "[::1]:80")
 
 
 async def test_only_endpoints_of_the_subset_are_picked() -> None:
