@@ -5,16 +5,14 @@ Routed paths are looked up in one dictionary and answered as plain ASGI; FastAPI
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
@@ -31,7 +29,7 @@ from gateway.decisions.log import DecisionLog
 from gateway.discovery.follow import follower
 from gateway.discovery.found import Follow
 from gateway.discovery.keeper import Discovery
-from gateway.drain import drain_on_signals
+from gateway.drain import background, drain_on_signals
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
 from gateway.heap import settle_heap
@@ -216,20 +214,6 @@ async def sending(tracer: Tracer | None) -> AsyncIterator[None]:
     finally:
         if tracer:
             await tracer.aclose()
-
-
-@asynccontextmanager
-async def background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Runs endless tasks for the length of the block."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        for task in tasks:
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 def adopt(core: Core, active: Active) -> None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 log = logging.getLogger("gateway")
 
@@ -77,3 +77,22 @@ def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[Non
     finally:
         for task in tasks:
             task.cancel()
+
+
+@asynccontextmanager
+async def background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
+    """Runs endless tasks for the length of the block. One that fails is told at once, and holds up nobody's end."""
+    tasks = [asyncio.create_task(one) for one in work]
+    for task in tasks:
+        task.add_done_callback(_tell_failure)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _tell_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (fault := task.exception()) is not None:
+        log.error("a background task failed", exc_info=fault)

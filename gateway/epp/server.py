@@ -21,7 +21,8 @@ from fastapi import FastAPI
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from gateway.api.core import Core
-from gateway.app import Gateway, background
+from gateway.app import Gateway
+from gateway.drain import background
 from gateway.epp.addresses import Addresses
 from gateway.epp.stream import Processor
 from gateway.epp.wire import SERVICE, Modes, deserialize, serialize
