@@ -8,11 +8,14 @@ Whoever reads what they lead to (metrics, decisions, an explanation) has them ta
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
 from gateway.api.exchange import Observer
 from gateway.types import Outcome
+
+log = logging.getLogger("gateway.request")
 
 DELAY = 0.005
 SLICE = 0.0005
@@ -46,16 +49,18 @@ class Afterwards:
     def _take(self) -> None:
         outcome = self._waiting.popleft()
         for observe in self._observers():
-            observe(outcome)
+            try:
+                observe(outcome)
+            except Exception:
+                # A fault of ours in one of them costs neither the others the outcome nor the request at hand its end.
+                log.exception("the outcome of %s was not taken", outcome.request_id)
 
     def _slice(self) -> None:
         self._due = None
         end = self._clock() + SLICE
-        try:
-            while self._waiting:
-                self._take()
-                if self._clock() >= end:
-                    break
-        finally:
-            if self._waiting:
-                self._due = asyncio.get_running_loop().call_soon(self._slice)
+        while self._waiting:
+            self._take()
+            if self._clock() >= end:
+                break
+        if self._waiting:
+            self._due = asyncio.get_running_loop().call_soon(self._slice)
