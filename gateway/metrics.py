@@ -28,6 +28,8 @@ class Metrics:
 
     shown_endpoints: set[tuple[str, str]]
     """Pool and URL of every endpoint that has gauges."""
+    shown_sources: set[str]
+    """Pools whose gauges of discovery are not at rest."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.registry = registry
@@ -85,7 +87,7 @@ class Metrics:
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
         self.legacy_guided = counter("gateway_legacy_guided", "Requests with a guided_* field.", "action")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
-        self.shown_endpoints = set()
+        self.shown_endpoints, self.shown_sources = set(), set()
         self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.", "livemax")
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)

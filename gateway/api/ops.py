@@ -159,9 +159,12 @@ def refresh_gauges(core: Core) -> None:
         for endpoint in pool.endpoints:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
-    for name, (endpoints, failing) in counts(core.discovery.states()).items():
+    found = counts(core.discovery.states())
+    # A pool whose sources a reload has taken away must not go on failing.
+    for name, (endpoints, failing) in {**dict.fromkeys(metrics.shown_sources - found.keys(), (0, 0)), **found}.items():
         metrics.discovered.labels(name).set(endpoints)
         metrics.discovery_failing.labels(name).set(failing)
+    metrics.shown_sources = set(found)
     metrics.policy_version.set(core.active.version)
     state = core.store.status()
     metrics.state_connected.labels(state.home).set(state.connected)

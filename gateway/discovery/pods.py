@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import orjson
 
-from gateway.discovery.cluster import Cluster, Unreachable
+from gateway.discovery.cluster import CONNECT_SECONDS, Cluster, Unreachable
 from gateway.discovery.found import SHORTEST_WAIT, Address, Factor, Listener, Sleep, backoff
 from gateway.policy.schema import Pods
 
@@ -104,7 +104,8 @@ class _View:
             "timeoutSeconds": str(WATCH_SECONDS),
         }
         headers = await self._headers()
-        async with client.stream("GET", path, params=parameters, headers=headers, timeout=SILENCE_SECONDS) as answer:
+        patience = httpx.Timeout(SILENCE_SECONDS, connect=CONNECT_SECONDS)
+        async with client.stream("GET", path, params=parameters, headers=headers, timeout=patience) as answer:
             _check(answer.status_code)
             # What was known goes on being so, whatever failed before.
             self._tell()

@@ -59,6 +59,7 @@ class Endpoint:
         "clock",
         "connector",
         "draining",
+        "host",
         "in_flight",
         "leases",
         "limit",
@@ -95,6 +96,8 @@ class Endpoint:
         self.weight = 1.0
         self.limit = 0
         """Connections at one time; 0 is no limit."""
+        self.host: str | None = None
+        """The name that the connector says for the address in the URL, where one was resolved."""
         self.slice: str | None = None
         self.shared: SharedLimit | None = None
         """What it shares with other endpoints of its slice."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from random import Random
 
 from gateway.policy.schema import Endpoint as EndpointPolicy
-from gateway.policy.schema import Policy, Server
+from gateway.policy.schema import FoundEndpoint, Policy, Server
 from gateway.policy.schema import Pool as PoolPolicy
 from gateway.types import PoolLoad
 from gateway.upstream.admission import Admission
@@ -109,12 +109,13 @@ class Pools:
     def _fit(self, old: Endpoint | None, row: EndpointPolicy, pool: PoolPolicy) -> Endpoint:
         """The endpoint for one line of the policy: the old one if it can be, else one that knows what it knew."""
         limits = Timeouts(pool.timeouts.connect, pool.timeouts.first_byte, pool.timeouts.idle)
+        host = row.host if isinstance(row, FoundEndpoint) else None
         endpoint = old
-        # Another limit on connections is another connector; the old one drains with its requests.
-        if endpoint is None or endpoint.limit != pool.limits.connections:
+        # Another limit on connections, or name, is another connector; the old one drains with its requests.
+        if endpoint is None or endpoint.limit != pool.limits.connections or endpoint.host != host:
             connector = self._make_connector(row, pool)
             endpoint = Endpoint(row.url, connector, limits, pool.breaker, self.clock, self._rng)
-            endpoint.limit = pool.limits.connections
+            endpoint.limit, endpoint.host = pool.limits.connections, host
             if old is not None:
                 endpoint.breaker, endpoint.probed_up = old.breaker, old.probed_up
                 endpoint.answered_at, endpoint.rests_until = old.answered_at, old.rests_until

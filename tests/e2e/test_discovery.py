@@ -127,7 +127,8 @@ async def test_a_resolver_that_fails_takes_nothing_away() -> None:
 
 
 async def test_a_reload_from_a_list_to_a_name_drops_nothing(tmp_path: Path) -> None:
-    """RELOAD-05: a live edit that puts a name in the place of listed endpoints has no moment without endpoints."""
+    """RELOAD-05: a live edit that puts a name in the place of listed endpoints has no moment without endpoints, and
+    the back end then hears the name, as after a restart."""
     file, names = tmp_path / "policy.yaml", Names()
     async with Stub(ANSWER) as stub:
         file.write_text(found(f'"{stub.url}"'))
@@ -140,7 +141,20 @@ async def test_a_reload_from_a_list_to_a_name_drops_nothing(tmp_path: Path) -> N
             await running.until(lambda: not running.core.discovery.problems())
 
             assert between.status == (await ask(running.url, chat())).status == 200
-            assert [*running.core.pools["p"].endpoints] == [before]
+            assert urls(running) == [before.url]
+            assert stub.requests[-1].get(b"host") == f"vllm:{stub.port}".encode()
+
+
+async def test_a_source_that_a_reload_takes_away_no_longer_fails(tmp_path: Path) -> None:
+    """RELOAD: the metrics of a pool without sources are at rest, so that no alert goes on for ever."""
+    file, failing = tmp_path / "policy.yaml", "gateway_discovery_failing"
+    async with Stub(ANSWER) as stub:
+        file.write_text(found(f'"{stub.url}", {{dns: "http://nowhere:{stub.port}"}}'))
+        async with gateway(file, follow=quickly(Names())) as running:
+            await running.until(lambda: running.counted(failing, pool="p") == 1)
+            file.write_text(found(f'"{stub.url}"'))
+            await running.until(lambda: running.counted(failing, pool="p") == 0)
+            assert running.core.active.version == 2
 
 
 async def test_pods_become_endpoints(tmp_path: Path) -> None:
