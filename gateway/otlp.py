@@ -18,7 +18,7 @@ from struct import pack
 from threading import Event
 from time import monotonic
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import httpx
 from opentelemetry.sdk.trace import ReadableSpan
@@ -37,6 +37,9 @@ class OtlpExporter(SpanExporter):
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._url = _endpoint(env)
+        parts = urlsplit(self._url)
+        self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        """Without what may be a secret: user, password and query."""
         self._seconds = float(_variable(env, "TIMEOUT") or 10_000) / 1000.0
         self._packed = _variable(env, "COMPRESSION") == "gzip"
         self._stopped = Event()
@@ -50,9 +53,9 @@ class OtlpExporter(SpanExporter):
         body = request_of(spans)
         problem = self._send(gzip.compress(body) if self._packed else body)
         if problem and not self._failing:
-            log.error("traces are not sent", extra={"fields": {"to": self._url, "why": problem}})
+            log.error("traces are not sent", extra={"fields": {"to": self._shown, "why": problem}})
         elif self._failing and not problem:
-            log.info("traces are sent again", extra={"fields": {"to": self._url}})
+            log.info("traces are sent again", extra={"fields": {"to": self._shown}})
         self._failing = problem is not None
         return SpanExportResult.FAILURE if problem else SpanExportResult.SUCCESS
 

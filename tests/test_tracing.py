@@ -11,6 +11,7 @@ import sys
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from gateway.otlp import OtlpExporter
 from gateway.settings import InvalidSetting
 from gateway.tracing import exporter_of
 from tests.answers import reply, reset, stream, text
@@ -216,6 +217,15 @@ async def test_a_collector_that_is_gone_holds_nothing_up(
     assert [record.getMessage() for record in caplog.records if record.name == "gateway.tracing"] == [
         "traces are not sent"
     ]
+
+
+def test_a_secret_in_the_collectors_address_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """What fails is told with the place alone."""
+    where = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:secret@127.0.0.1:1/v1/traces?key=secret"}
+    exporter = OtlpExporter(where | {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"})
+    exporter.export(())
+    exporter.shutdown()
+    assert [record.__dict__["fields"]["to"] for record in caplog.records] == ["http://127.0.0.1:1/v1/traces"]
 
 
 async def test_exemplars_lead_from_a_bucket_to_its_trace(monkeypatch: pytest.MonkeyPatch) -> None:
