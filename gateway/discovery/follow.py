@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from random import Random
+from typing import TYPE_CHECKING
 
-from gateway.discovery.cluster import Cluster
 from gateway.discovery.dns import Resolve, follow_name, system_resolver
 from gateway.discovery.found import Follow, Listener, Sleep
-from gateway.discovery.pods import follow_pods
 from gateway.policy.schema import DnsName, Where
+
+if TYPE_CHECKING:
+    from gateway.discovery.cluster import Cluster
 
 
 def follower(
@@ -22,7 +24,6 @@ def follower(
     sleep: Sleep = asyncio.sleep,
 ) -> Follow:
     """Follows names by `resolve`, and pods in the cluster that the environment tells of. Connects to nothing yet."""
-    cluster = cluster or Cluster.of(env)
 
     def factor() -> float:
         return 0.9 + 0.2 * rng.random()
@@ -31,6 +32,10 @@ def follower(
         if isinstance(where, DnsName):
             await follow_name(where, listener, resolve, sleep, factor)
         else:
-            await follow_pods(where, listener, cluster, sleep, factor)
+            # With httpx, which only those need at the start that look for pods.
+            from gateway.discovery.cluster import Cluster
+            from gateway.discovery.pods import follow_pods
+
+            await follow_pods(where, listener, cluster or Cluster.of(env), sleep, factor)
 
     return follow

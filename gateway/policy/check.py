@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
@@ -26,3 +28,11 @@ def check(paths: Sequence[str | os.PathLike[str]], stdout: TextIO, stderr: TextI
         return 1
     stdout.write("ok\n")
     return 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="policy files")
+
+
+def main(args: argparse.Namespace) -> int:
+    return check(args.files, sys.stdout, sys.stderr, os.environ)

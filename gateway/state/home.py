@@ -7,8 +7,6 @@ from collections.abc import Callable
 from random import Random
 
 from gateway.state.memory import MemoryStore
-from gateway.state.redis import RedisStore
-from gateway.state.redis_connect import read_url
 from gateway.state.snapshot import Snapshots
 from gateway.state.store import Store
 
@@ -32,5 +30,9 @@ def open_store(
     """
     if not redis_url:
         return MemoryStore(replicas=processes, snapshots=snapshots, wall=wall)
+    # The client takes a sixth of the start, and most gateways that start have no Redis.
+    from gateway.state.redis import RedisStore
+    from gateway.state.redis_connect import read_url
+
     address = read_url(redis_url)
     return RedisStore(address.connect, replica=replica, prefix=address.prefix, clock=clock, wall=wall, rng=rng)

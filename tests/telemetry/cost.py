@@ -13,10 +13,8 @@ import time
 from multiprocessing.connection import Connection
 from random import Random
 
-import httpx
-
 from gateway.telemetry.checklist import MtpChecklist
-from gateway.telemetry.fetch import ConnectorFetch, Fetch, HttpxFetch
+from gateway.telemetry.fetch import ConnectorFetch, Fetch
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.view import TelemetryView
 from gateway.telemetry.vllm import PageLayout, PageReader
@@ -97,10 +95,8 @@ async def measure(endpoints: int, seconds: float) -> None:
     try:
         urls = [f"http://127.0.0.1:{port}" for port in await asyncio.to_thread(mine.recv)]
         connector = ConnectorFetch(connect, Timeouts())
-        async with httpx.AsyncClient(trust_env=False) as client:
-            for name, fetch in (("connector", connector), ("httpx", HttpxFetch(client))):
-                share, rate = await scrape_share(urls, fetch, seconds)
-                print(f"{name}: {endpoints} endpoints at 1 s: {share:.2%} of a core, {rate:.1f} scrapes/s")
+        share, rate = await scrape_share(urls, connector, seconds)
+        print(f"{endpoints} endpoints at 1 s: {share:.2%} of a core, {rate:.1f} scrapes/s")
         await connector.aclose()
     finally:
         process.terminate()

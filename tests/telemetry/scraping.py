@@ -7,13 +7,12 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from random import Random
-from typing import Any
-
-import httpx
+from typing import Any, Literal
 
 from gateway.telemetry.checklist import MtpChecklist
-from gateway.telemetry.fetch import ConnectorFetch, Fetch, FetchFailed, HttpxFetch
+from gateway.telemetry.fetch import ConnectorFetch, Fetch, FetchFailed
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.view import TelemetryView
 from gateway.upstream.client import Timeouts
@@ -46,18 +45,15 @@ class Running:
 
 
 @asynccontextmanager
-async def httpx_fetch() -> AsyncIterator[Fetch]:
-    async with httpx.AsyncClient(trust_env=False) as client:
-        yield HttpxFetch(client)
-
-
-@asynccontextmanager
-async def connector_fetch() -> AsyncIterator[Fetch]:
-    fetch = ConnectorFetch(connect, Timeouts())
+async def connector_fetch(via: Literal["auto", "httpx"] = "auto") -> AsyncIterator[Fetch]:
+    fetch = ConnectorFetch(partial(connect, via=via), Timeouts())
     try:
         yield fetch
     finally:
         await fetch.aclose()
+
+
+httpx_fetch = partial(connector_fetch, "httpx")
 
 
 @asynccontextmanager
