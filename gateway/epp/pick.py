@@ -136,14 +136,12 @@ async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[
     if lease is None:
         began = core.clock()
         try:
-            # The fair queue gives a pool's next place whatever it is; only the urgent line looks at what is excluded.
             lease = await admission.wait(
                 order,
                 work_of(decision) if decision else 1.0,
                 key.priority if key else 0,
                 key.name if key else None,
                 exclude=exclude,
-                urgent=bool(exclude),
             )
         except NothingAvailable as full:
             if any(pool.ready and pool.could_take(exclude) for name in order if (pool := core.pools.find(name))):

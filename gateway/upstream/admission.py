@@ -101,7 +101,7 @@ class Admission:
         waiter = Waiter(order, work, priority, key, exclude, self._clock())
         # A request that only some endpoints can serve stands in this line too: the queue looks at pools alone.
         waiter.urgent = urgent or bool(exclude)
-        self._enter(waiter, live)
+        self._enter(waiter, live, past_limit=urgent)
         self.freed()
         return await self._stand(waiter)
 
@@ -200,14 +200,17 @@ class Admission:
             pool.rejected["down"] += 1
         raise NothingAvailable(_down(order), retry_after=min((pool.retry_after() for pool in live), default=1))
 
-    def _enter(self, waiter: Waiter, live: list[Pool]) -> None:
-        """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place."""
+    def _enter(self, waiter: Waiter, live: list[Pool], *, past_limit: bool) -> None:
+        """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place.
+
+        With `past_limit` there always is one: it had its place before.
+        """
         waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0 and pool.could_take(waiter.exclude)]
         if not waiting:
             live[0].rejected["queue_full"] += 1
             raise NothingAvailable("all places are taken, and nothing waits here", retry_after=live[0].retry_after())
         home = next((p for p in waiting if not (limit := p.policy.limits.queue) or p.waiting < limit), None)
-        if home is None and not waiter.urgent:
+        if home is None and not past_limit:
             home = waiting[0]
             displaced = self._places.displaced_by(waiter, home.name)
             if displaced is None or displaced is waiter:

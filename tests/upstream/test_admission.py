@@ -50,6 +50,24 @@ class TestRoom:
         assert (await third).endpoint is only(pools)
         assert (pools.load("p").in_flight, pools.load("p").waiting) == (2, 0)
 
+    async def test_requests_for_one_endpoint_wait_within_the_queues_limit(self) -> None:
+        """Who asks for one endpoint goes to the front, and makes the line no longer than the policy lets it be."""
+        own = {"p": ", limits: {connections: 1, queue: 2, queue_wait: 10s}"}
+        pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
+        held = [await pools.admit(("p",)) for _ in range(2)]
+        waiting = [
+            asyncio.create_task(pools.admission.admit(("p",), exclude={"http://a:1"}, key="one")) for _ in range(2)
+        ]
+        await asyncio.sleep(0)
+
+        with pytest.raises(NothingAvailable, match="queue of p is full"):
+            await pools.admission.admit(("p",), exclude={"http://a:1"}, key="one")
+        assert pools["p"].waiting == 2
+        for lease in held:
+            lease.release(Result.OK)
+        (await waiting[0]).release(Result.OK)
+        (await waiting[1]).release(Result.OK)
+
     async def test_a_request_for_one_endpoint_waits_for_that_one(self) -> None:
         """POOL-01: the continuation of a stored response never goes to an endpoint that lacks it."""
         own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 10s}"}
