@@ -169,6 +169,8 @@ def configure(format: str, level: str) -> RequestLines:
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # httpx logs each probe's URL at info; ours say what matters of a probe.
     logging.getLogger("httpx").setLevel("WARNING")
+    # OpenTelemetry warns of a client's malformed `tracestate`, in the client's words.
+    logging.getLogger("opentelemetry.trace.span").setLevel("ERROR")
     logging.getLogger("uvicorn.error").addFilter(_KnownNoise())
     return requests
 

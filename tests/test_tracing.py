@@ -219,6 +219,19 @@ async def test_a_collector_that_is_gone_holds_nothing_up(
     ]
 
 
+def test_what_a_client_writes_as_context_is_not_logged() -> None:
+    """A malformed `tracestate` is dropped without a word."""
+    code = (
+        "import random; from gateway.logs import configure; from gateway.spans import Spans, exporter_named\n"
+        "configure('text', 'debug')\n"
+        "spans = Spans(exporter_named('console', {}), {}, 'r', lambda: 0.0, random.Random(1))\n"
+        f"headers = [(b'traceparent', b'00-{TRACE}-{PARENT}-01'), (b'tracestate', b'zebra=\x1b')]\n"
+        "print(spans.begin({'headers': headers, 'method': 'GET', 'path': '/'}, 0.0).id)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout.strip(), done.stderr) == (TRACE, "")
+
+
 def test_a_secret_in_the_collectors_address_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     """What fails is told with the place alone."""
     where = {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://user:secret@127.0.0.1:1/v1/traces?key=secret"}
