@@ -52,6 +52,8 @@ _SURE = 0.3
 _USES = 7
 _RECALLED = 4096
 _TEMPLATE = LEVELS.index("template")
+_TOLD = 0.34
+"""A share of the rules' evidence that stands against a task for which there is none."""
 _PREFIX = struct.Struct("<II")
 
 
@@ -282,7 +284,11 @@ def _task(features: Features, guess: Guess, chain: Chain) -> Task:
     highest = max(chances)
     if highest < 0.3 * (1.0 + told):
         return best_task(features)[0]
-    return TASKS[chances.index(highest)]
+    found = TASKS[chances.index(highest)]
+    if found is Task.EXTRACTION and scores and scores[0][1] >= _TOLD and all(task is not found for task, _ in scores):
+        # To the prior a passage before a short ask looks like a passage to take something from, whatever is asked.
+        return scores[0][0]
+    return found
 
 
 def _source(ruled: Ruled, informed: bool, chain: Chain) -> str:
