@@ -29,8 +29,8 @@ FULL = Features(
     last_answer=13, ask_tokens=14, place=Place.END, images=1, hint_task=Task.MATH, hint_tokens=15, profile=(1, 2, 3),
     code_share=0.25, modalities=frozenset({"text", "image"}), needs=frozenset({Need.MIN_P, Need.LOGPROBS}),
     task_scores=((Task.CODE, 0.5), (Task.MATH, 0.25)), instruction=TEXT, system_text=TEXT, user_head=TEXT,
-    user_tail=TEXT, user_chars=16, tool_fields=2, groups=(1, 2, 3, 4, 5), system_key=2**64 - 1, template_key=1, head_key=2, tail_key=3,
-    form_key=4, shape_key=5, thread_key=6,
+    user_tail=TEXT, user_chars=16, tool_fields=2, groups=(1, 2, 3, 4, 5), system_key=2**64 - 1, template_key=1,
+    head_key=2, tail_key=3, form_key=4, shape_key=5, thread_key=6,
 )  # fmt: skip
 
 
