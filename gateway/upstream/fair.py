@@ -4,10 +4,9 @@
 2. Among keys of one priority, the one that has been served the least work: fair queueing by virtual time, as Linux
    schedules processes. A key's time grows by the work of each of its requests that is served; one that has not waited
    lately starts at the present, so that nobody saves up and a wall of one key's requests delays nobody else's.
-3. Within a key, the same among classes of size (powers of two of the work): each gets an equal share of the service,
-   so that a short request passes a wall of long ones after at most one of each class, a class that wants less than its
-   share hardly waits, and the long ones still get their turn after a bounded number of short ones.
-4. Within a class, first come first served.
+3. Within a key, the shortest first, as far as the others' patience goes: a request of w seconds has waited long enough
+   when `PATIENCE` w seconds of the key's work have been served since it came. So a short request passes a wall of long
+   ones, an equal or a longer one that came later never goes first, and the long ones get their turn.
 
 A request may be served by several pools. It stands in the queue once, and whichever of its pools has room first takes
 it; where pools of different requests differ, the first in this order that fits is taken.
@@ -15,13 +14,16 @@ it; where pools of different requests differ, the first in this order that fits 
 
 from __future__ import annotations
 
-import math
-from collections import Counter, OrderedDict
+from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Generic, Protocol, TypeVar
 
 MIN_WORK = 0.01
 MAX_WORK = 3600.0
+PATIENCE = 200.0
+"""Seconds of work of others, which many places do side by side, that a request lets pass per second of its own. More
+is shorter on average and longer for the longest; no order of requests is left that hangs on a threshold."""
 SWEEP = 64
 """Above so many keys of a priority, those without requests whose debt is paid are forgotten."""
 
@@ -38,41 +40,22 @@ class Entry(Protocol):
 
 
 E = TypeVar("E", bound=Entry)
-
-
-class _Size(Generic[E]):
-    """One class of size of one key: a FIFO for each set of pools."""
-
-    __slots__ = ("lanes", "time")
-
-    def __init__(self, time: float) -> None:
-        self.time = time
-        self.lanes: dict[tuple[str, ...], OrderedDict[E, int]] = {}
-
-    def first(self, pools: Collection[str]) -> E | None:
-        best: E | None = None
-        best_number = 0
-        for order, lane in self.lanes.items():
-            if any(pool in pools for pool in order):
-                entry, number = next(iter(lane.items()))
-                if best is None or number < best_number:
-                    best, best_number = entry, number
-        return best
+_Place = tuple[float, int, E]
+"""Its turn, in work of its key; the number of its arrival; itself."""
 
 
 class _Key(Generic[E]):
-    """One key's requests of one priority. Classes of size stay, with what they owe; there are some twenty."""
+    """One key's requests of one priority, in lanes: one for each set of pools, sorted by turn."""
 
-    __slots__ = ("latest", "now", "sizes", "time", "waiting", "wants")
+    __slots__ = ("lanes", "served", "time", "turns", "waiting", "wants")
 
     def __init__(self, time: float) -> None:
         self.time = time
-        self.now = 0.0
-        """The virtual time within the key."""
-        self.latest = 0.0
-        """The furthest that any of its classes has been served to; a time with nobody waiting forgives all debts."""
+        self.served = 0.0
+        """Work of this key that was served, in all."""
         self.waiting = 0
-        self.sizes: dict[int, _Size[E]] = {}
+        self.lanes: dict[tuple[str, ...], list[_Place[E]]] = {}
+        self.turns: dict[E, _Place[E]] = {}
         self.wants: Counter[str] = Counter()
         """Requests that each pool may serve."""
 
@@ -80,10 +63,24 @@ class _Key(Generic[E]):
         return any(pool in self.wants for pool in pools)
 
     def first(self, pools: Collection[str]) -> E | None:
-        for size in sorted((size for size in self.sizes.values() if size.lanes), key=lambda size: size.time):
-            if (entry := size.first(pools)) is not None:
-                return entry
-        return None
+        best: _Place[E] | None = None
+        for order, lane in self.lanes.items():
+            if any(pool in pools for pool in order) and (best is None or lane[0] < best):
+                best = lane[0]
+        return best[2] if best is not None else None
+
+    def add(self, entry: E, number: int) -> None:
+        place = self.served + PATIENCE * bounded(entry.work), number, entry
+        self.turns[entry] = place
+        insort(self.lanes.setdefault(entry.order, []), place)
+
+    def remove(self, entry: E) -> None:
+        """Raises KeyError if it is not there."""
+        place = self.turns.pop(entry)
+        lane = self.lanes[entry.order]
+        del lane[bisect_left(lane, place)]
+        if not lane:
+            del self.lanes[entry.order]
 
 
 class _Level(Generic[E]):
@@ -113,9 +110,7 @@ class FairQueue(Generic[E]):
     def __iter__(self) -> Iterator[E]:
         for level in self._levels.values():
             for key in level.keys.values():
-                for size in key.sizes.values():
-                    for lane in size.lanes.values():
-                        yield from lane
+                yield from key.turns
 
     def add(self, entry: E) -> None:
         level = self._levels.setdefault(entry.priority, _Level())
@@ -126,14 +121,8 @@ class FairQueue(Generic[E]):
             key = level.keys[entry.key] = _Key(level.now)
         elif not key.waiting:
             key.time = max(key.time, level.now)
-        number = size_of(entry.work)
-        size = key.sizes.get(number)
-        if size is None:
-            size = key.sizes[number] = _Size(key.now)
-        elif not size.lanes:
-            size.time = max(size.time, key.now)
         self._number += 1
-        size.lanes.setdefault(entry.order, OrderedDict())[entry] = self._number
+        key.add(entry, self._number)
         for pool in entry.order:
             key.wants[pool] += 1
         key.waiting += 1
@@ -149,36 +138,27 @@ class FairQueue(Generic[E]):
         return None
 
     def serve(self, entry: E) -> None:
-        """Takes the entry out and charges its key and class with its work."""
+        """Takes the entry out and charges its key with its work."""
         level = self._levels[entry.priority]
         key = level.keys[entry.key]
-        size = key.sizes[size_of(entry.work)]
-        work = min(max(entry.work, MIN_WORK), MAX_WORK)
+        work = bounded(entry.work)
         level.now = max(level.now, key.time)
-        key.now = max(key.now, size.time)
         key.time += work
-        size.time += work
+        key.served += work
         level.latest = max(level.latest, key.time)
-        key.latest = max(key.latest, size.time)
         self.remove(entry)
 
     def remove(self, entry: E) -> None:
         """Takes the entry out as if it had never been there. Raises KeyError if it is not."""
         level = self._levels[entry.priority]
         key = level.keys[entry.key]
-        size = key.sizes[size_of(entry.work)]
-        lane = size.lanes[entry.order]
-        del lane[entry]
-        if not lane:
-            del size.lanes[entry.order]
+        key.remove(entry)
         for pool in entry.order:
             key.wants[pool] -= 1
             if not key.wants[pool]:
                 del key.wants[pool]
         key.waiting -= 1
         level.waiting -= 1
-        if not key.waiting:
-            key.now = key.latest
         if not level.waiting:
             level.now = level.latest
         self._size -= 1
@@ -188,6 +168,6 @@ class FairQueue(Generic[E]):
             del level.keys[name]
 
 
-def size_of(work: float) -> int:
-    """The class of size: which power of two the work is below."""
-    return math.frexp(min(max(work, MIN_WORK), MAX_WORK))[1]
+def bounded(work: float) -> float:
+    """Whatever is expected of a request, it takes a little and has an end."""
+    return min(max(work, MIN_WORK), MAX_WORK)

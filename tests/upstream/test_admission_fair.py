@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.fair import FairQueue, size_of
+from gateway.upstream.fair import PATIENCE, FairQueue, bounded
 from gateway.upstream.places import Places
 
 
@@ -72,7 +73,7 @@ class TestOrder:
         assert abs(served["long"] - 10) <= 1
 
     def test_a_short_request_passes_a_wall_of_long_ones_of_its_own_key(self) -> None:
-        """At most one request of each other size goes before it."""
+        """None that has just come goes before it."""
         queue = queue_of(*(Item(f"long-{n}", 60.0) for n in range(1000)))
         serve(queue)
         queue.add(Item("short", 0.5))
@@ -80,16 +81,14 @@ class TestOrder:
         assert serve(queue).name == "short"
 
     def test_short_ones_without_end_do_not_starve_a_long_one(self) -> None:
-        """The long one's turn comes after a bounded number of short ones, however many keep coming."""
-        queue = queue_of(Item("long", 100.0))
-        for number in range(40):
-            queue.add(Item(str(number), 0.1))
+        """The long one's turn comes once `PATIENCE` times its own work has been served, however many keep coming."""
+        queue = queue_of(Item("long", 1.0))
         served = []
         while "long" not in served:
-            queue.add(Item("more", 0.1))
+            queue.add(Item("short", 0.1))
             served.append(serve(queue).name)
 
-        assert len(served) <= 40
+        assert len(served) == pytest.approx(PATIENCE * 1.0 / 0.1, rel=0.15)
 
     def test_an_idle_key_saves_nothing_up(self) -> None:
         """A key that comes back after a thousand requests of others shares equally from then on."""
@@ -127,21 +126,11 @@ class TestOrder:
 
         assert len(queue._levels[0].keys) < 200
 
-    def test_classes_of_size_share_the_service_and_not_the_turns(self) -> None:
-        """While both wait, as many seconds go to requests of half a second as to those of eight."""
-        queue = queue_of(*(Item(f"{work:g}", work) for _ in range(200) for work in (0.5, 8.0)))
+    def test_nonsense_in_the_expected_work_does_no_harm(self) -> None:
+        """Whatever an estimate says, a request has some work and an end."""
+        queue = queue_of(Item("huge", 1e300), Item("usual", 1.0), Item("none", -5.0), Item("tiny", 1e-300))
 
-        seconds = {"0.5": 0.0, "8": 0.0}
-        for _ in range(170):
-            item = serve(queue)
-            seconds[item.name] += item.work
-
-        assert abs(seconds["0.5"] - seconds["8"]) <= 8.0
-
-    def test_sizes_are_powers_of_two_within_bounds(self) -> None:
-        """Nonsense in the expected work cannot make classes without end."""
-        assert len({size_of(10.0**n) for n in range(-300, 300)}) < 22
-        assert size_of(0.6) == size_of(0.9) != size_of(1.1)
+        assert drain(queue) == ["none", "tiny", "usual", "huge"]
 
 
 class TestPlaces:
@@ -195,8 +184,8 @@ ITEMS = st.builds(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.one_of(ITEMS, st.sampled_from(["p", "q", "pq", "remove"])), max_size=60))
 def test_nothing_is_lost_served_twice_or_out_of_order(steps: list[Item | str]) -> None:
-    """Against a model: an entry comes out once, by a pool that may serve it, never before a higher priority, and FIFO
-    among entries that are alike."""
+    """Against a model: an entry comes out once, by a pool that may serve it, never before a higher priority, nor before
+    an earlier one of its key that is no longer than itself."""
     queue: FairQueue[Item] = FairQueue()
     model: list[Item] = []
     for step in steps:
@@ -214,12 +203,10 @@ def test_nothing_is_lost_served_twice_or_out_of_order(steps: list[Item | str]) -
                 continue
             assert found in fitting
             assert found.priority == max(item.priority for item in fitting)
-            alike = [
-                item
-                for item in fitting
-                if (item.key, item.priority, size_of(item.work)) == (found.key, found.priority, size_of(found.work))
-            ]
-            assert alike[0] is found
+            earlier = [item for item in fitting[: fitting.index(found)] if item.key == found.key]
+            assert not any(
+                item.priority == found.priority and bounded(item.work) <= bounded(found.work) for item in earlier
+            )
             queue.serve(found)
             model.remove(found)
         assert len(queue) == len(model)
