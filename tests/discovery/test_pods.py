@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import certifi
 import pytest
 
 from gateway.discovery.cluster import Cluster
@@ -161,3 +165,20 @@ def test_the_api_is_where_the_environment_says() -> None:
     v6 = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"}
     assert Cluster.of(v6).url == "https://[fd00::1]:6443"
     assert Cluster.of({}).url is None
+
+
+async def test_a_cluster_may_have_made_its_own_ca(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Certificates are checked, but not for fields that a cluster's own CA may lack: newer Pythons would refuse it."""
+    made, plain = [], ssl.create_default_context
+
+    def strict(**given: Any) -> ssl.SSLContext:
+        made.append(context := plain(**given))
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    shutil.copyfile(certifi.where(), tmp_path / "ca.crt")
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    client = await Cluster("https://127.0.0.1:1", tmp_path).client()
+    await client.aclose()
+    assert [context.verify_mode for context in made] == [ssl.CERT_REQUIRED]
+    assert not made[0].verify_flags & ssl.VERIFY_X509_STRICT
