@@ -85,10 +85,12 @@ def _second(seconds: int) -> str:
 
 
 class _KnownNoise(logging.Filter):
-    """Drops uvicorn's complaint about an answer cut on purpose: it is how ASGI cuts a connection."""
+    """Drops uvicorn's complaints about an answer cut on purpose, which is how ASGI cuts a connection, and about each
+    request that it ends itself when the gateway stops, of which it has told the number."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        return "returned without completing response" not in str(record.msg)
+        ended = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
+        return not ended and "returned without completing response" not in str(record.msg)
 
 
 class RequestLines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -10,7 +11,7 @@ from random import Random
 
 import pytest
 
-from gateway.logs import JsonFormatter, RequestLines, RequestLog, TextFormatter, _InOrder
+from gateway.logs import JsonFormatter, RequestLines, RequestLog, TextFormatter, _InOrder, _KnownNoise
 from gateway.types import Outcome, Result
 
 OUTCOME = Outcome(request_id="r1", result=Result.OK, status=200, started=1.0, ended=1.25, endpoint="http://vllm-0:8000")
@@ -137,3 +138,15 @@ async def test_a_log_that_cannot_be_written_stops_nothing() -> None:
     lines.add(replace(OUTCOME, request_id="r2"))
     lines.flush()
     assert [json.loads(line)["id"] for line in stream.getvalue().splitlines()] == ["r2"]
+
+
+def test_requests_that_a_stop_ends_leave_no_traceback() -> None:
+    """The server has said how many they are; a real fault is still told."""
+    noise = _KnownNoise()
+
+    def complaint(fault: BaseException) -> logging.LogRecord:
+        return logging.makeLogRecord({"msg": "Exception in ASGI application\n", "exc_info": (type(fault), fault, None)})
+
+    assert not noise.filter(complaint(asyncio.CancelledError("Task cancelled")))
+    assert noise.filter(complaint(KeyError("a fault")))
+    assert noise.filter(logging.makeLogRecord({"msg": "Cancel 5 running task(s)"}))
