@@ -11,12 +11,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
+import sys
 import time
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -24,6 +27,7 @@ from rich.table import Table
 from gateway.app import make_connector
 from gateway.discovery.follow import follower
 from gateway.discovery.keeper import Discovery
+from gateway.logs import configure
 from gateway.policy.load import load_policy
 from gateway.policy.schema import Policy
 from gateway.routing.router import Router
@@ -34,6 +38,8 @@ from gateway.upstream.connect import connect
 from gateway.upstream.pools import Pools
 from gateway.watch import Watch
 
+PLAIN_WIDTH = 120
+"""Columns where there is no terminal to tell."""
 STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
@@ -41,21 +47,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
     parser.add_argument(
         "--seconds",
-        type=float,
+        type=_some_seconds,
         default=30.0,
         help="how long to look (default 30); longer is surer when traffic is thin",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
+def _some_seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return seconds
+
+
 def main(args: argparse.Namespace) -> int:
+    configure("text", "warning")
     policy = load_policy(args.policy, os.environ)
     found = asyncio.run(look(policy, max(args.seconds, 2.0), quiet=args.json))
+    console = Console()
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
-    else:
-        show(found, Console())
-    return 0 if found["reached"] else 1
+    elif found["reached"]:
+        show(found, console if console.is_terminal else Console(width=PLAIN_WIDTH))
+    if not found["reached"]:
+        print("gateway: no endpoint of the policy could be read; are the back ends up?", file=sys.stderr)
+        return 1
+    return 0
 
 
 async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[str, Any]:
@@ -103,10 +121,7 @@ def _row(report: MtpReport, watch: Watch) -> dict[str, Any]:
 
 def show(found: dict[str, Any], console: Console) -> None:
     """The findings for people."""
-    if not found["reached"]:
-        console.print("[bold red]no endpoint of the policy could be read[/]; are the back ends up?")
-        return
-    table = Table(title=f"drafting over {found['seconds']:g} s of traffic", title_justify="left")
+    table = Table(title=f"drafting over {found['seconds']:g} s of traffic", title_justify="left", box=SIMPLE_HEAD)
     for column in ("pool", "model", "k", "state", "acceptance", "tokens/step", "by position", "TPOT gain"):
         table.add_column(
             column, justify="right" if column in ("k", "acceptance", "tokens/step", "TPOT gain") else "left"

@@ -24,7 +24,7 @@ add_arguments = settings.add_arguments
 
 
 def main(args: argparse.Namespace) -> int:
-    """Serves until stopped. Raises InvalidSetting or PolicyInvalid."""
+    """Serves until stopped. Raises InvalidSetting, PolicyInvalid, or OSError where it cannot listen."""
     chosen = settings.resolve(vars(args), os.environ)
     if not chosen.policy:
         raise settings.InvalidSetting("--policy FILE is missing; try policies/default.yaml, or `gateway demo`")
@@ -32,6 +32,7 @@ def main(args: argparse.Namespace) -> int:
     policy = load_policy(chosen.policy, os.environ)
     # Here too, so that a mistake is one line and not one of each worker.
     exporter_of(os.environ)
+    settings.check_free(chosen.host, chosen.port)
     # Worker processes build their own application from the environment.
     os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
     # After a graceful stop uvicorn raises the signal once more; a drained gateway has exited with 0.

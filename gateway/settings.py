@@ -6,6 +6,7 @@ What belongs to a deployment (addresses, files, process count) is here; what bel
 from __future__ import annotations
 
 import argparse
+import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -56,6 +57,17 @@ def port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no port; it must be a number from 0 to 65535")
     return int(text)
+
+
+def check_free(host: str, port: int) -> None:
+    """Raises OSError where nothing can listen there; the servers themselves would only say so in their logs."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
 
 
 def env_name(setting: str) -> str:

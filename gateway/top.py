@@ -21,8 +21,12 @@ from rich.text import Text
 from gateway.terminal import REASONS, seconds
 
 KEY_VARIABLE = "GATEWAY_OPERATOR_KEY"
-PLAIN_WIDTH = 140
+PLAIN_WIDTH = 160
 """Columns where there is no terminal to tell."""
+WITH_POSITIONS = 100
+"""Columns from which on each pool's acceptance by position has room."""
+WIDE = 120
+"""Columns from which on each decision's expected times have room."""
 SILENCE = 10.0
 """Seconds without an event after which the connection counts as lost."""
 RETRY_SECONDS = 1.0
@@ -50,7 +54,7 @@ def main(args: argparse.Namespace) -> int:
         console = Console(width=PLAIN_WIDTH)
     try:
         if once:
-            console.print(screen(next(snapshots(args.url, key)), rows=15))
+            console.print(screen(next(snapshots(args.url, key)), 15, console.width))
         else:
             _follow(args.url, key, console)
     except KeyboardInterrupt:
@@ -96,9 +100,8 @@ def _follow(url: str, key: str | None, console: Console) -> None:
             try:
                 for snapshot in snapshots(url, key):
                     seen = True
-                    live.update(
-                        screen(snapshot, rows=max(console.height - 14 - len(snapshot["pools"]), 3)), refresh=True
-                    )
+                    rows = max(console.height - 14 - len(snapshot["pools"]), 3)
+                    live.update(screen(snapshot, rows, console.width), refresh=True)
             except httpx.HTTPError:
                 if not seen:
                     raise
@@ -106,9 +109,15 @@ def _follow(url: str, key: str | None, console: Console) -> None:
                 time.sleep(RETRY_SECONDS)
 
 
-def screen(snapshot: Snapshot, rows: int) -> RenderableType:
-    """Everything, with at most `rows` decisions."""
-    return Group(_head(snapshot), _pools(snapshot), _flow(snapshot), *_break_even(snapshot), _decisions(snapshot, rows))
+def screen(snapshot: Snapshot, rows: int, width: int) -> RenderableType:
+    """Everything, with at most `rows` decisions, for so many columns."""
+    return Group(
+        _head(snapshot),
+        _pools(snapshot, positions=width >= WITH_POSITIONS),
+        _flow(snapshot),
+        *_break_even(snapshot),
+        _decisions(snapshot, rows, wide=width >= WIDE),
+    )
 
 
 def _head(snapshot: Snapshot) -> Text:
@@ -137,16 +146,18 @@ def _head(snapshot: Snapshot) -> Text:
     return text
 
 
-def _pools(snapshot: Snapshot) -> Table:
-    table = Table("pool", "kind", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("up", "running", "waiting", "k", "accepted", "by position", "gain"):
-        table.add_column(name, justify="right")
+def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("pool", "kind"):
+        table.add_column(name, no_wrap=True)
+    for name in ("up", "running", "waiting", "k", "accepted", *(["by position"] if positions else []), "gain"):
+        table.add_column(name, justify="right", no_wrap=True)
     table.add_column("drafting")
     for pool in snapshot["pools"]:
         reports = [report for report in snapshot["mtp"] if report["pool"] == pool["pool"]] or [None]
         up = sum(row["up"] for row in pool["endpoints"])
         for at, report in enumerate(reports):
-            told = _drafting(report)
+            told = _drafting(report, positions=positions)
             if at:
                 table.add_row("", "", "", "", "", *told)
                 continue
@@ -163,15 +174,16 @@ def _pools(snapshot: Snapshot) -> Table:
     return table
 
 
-def _drafting(report: Mapping[str, Any] | None) -> tuple[str | Text, ...]:
+def _drafting(report: Mapping[str, Any] | None, *, positions: bool) -> tuple[str | Text, ...]:
     if report is None:
-        return ("", "", "", "", "")
+        return ()
     found, gain = report["acceptance"], report["gain"]
+    rates = " ".join(f"{rate:.0%}" for rate in found["position_acceptance_rates"]) if found else ""
     style = {"healthy": "green", "unknown": "dim"}.get(report["state"], "bold red")
     return (
         str(report["tokens"] or ""),
         f"{found['acceptance_rate']:.0%}" if found else "-",
-        " ".join(f"{rate:.0%}" for rate in found["position_acceptance_rates"]) if found else "",
+        *([rates] if positions else []),
         f"{gain['tpot_improvement_ratio']:+.0%}" if gain else "-",
         Text(f"{report['model']}: {report['state'].replace('_', ' ')}", style=style),
     )
@@ -217,7 +229,8 @@ def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
         return "MTP is faster at every length"
     share = -ahead[last] / (ahead[last + 1] - ahead[last])
     low, high = model["lengths"][last], model["lengths"][last + 1]
-    return f"MTP pays from about {low * (high / low) ** share:.0f} tokens"
+    tokens = round(low * (high / low) ** share)
+    return f"MTP pays from about {tokens} token{'s' if tokens > 1 else ''}"
 
 
 def _why_chosen(row: Mapping[str, Any]) -> str:
@@ -230,24 +243,27 @@ def _why_chosen(row: Mapping[str, Any]) -> str:
     return REASONS.get(row["reason"] or "", row["error"] or "")
 
 
-def _decisions(snapshot: Snapshot, rows: int) -> Table:
-    table = Table("time", "task", box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("tokens", justify="right")
-    for name in ("pool", "why", "expected"):
-        table.add_column(name, no_wrap=True)
-    table.add_column("took", justify="right")
-    table.add_column("end")
+def _decisions(snapshot: Snapshot, rows: int, *, wide: bool) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("time", "task", "tokens", "pool", "why", *(["expected"] if wide else []), "took", "end"):
+        # Those that may be folded lose room first; their texts are cut instead, so that each decision stays one line.
+        table.add_column(
+            name, justify="right" if name in ("tokens", "took") else "left", no_wrap=name not in ("why", "expected")
+        )
     for row in snapshot["decisions"][:rows]:
-        why = _why_chosen(row)
-        expected = "  ".join(f"{pool['pool']} {pool['out'] or seconds(pool['seconds'])}" for pool in row["pools"])
+        times = "  ".join(f"{pool['pool']} {pool['out'] or seconds(pool['seconds'])}" for pool in row["pools"])
         table.add_row(
             time.strftime("%H:%M:%S", time.localtime(row["at"])),
             row["task"] or "-",
             f"{'-' if row['tokens'] is None else row['tokens']} ({row['predicted']})" if row["task"] else "-",
             row["pool"] or "-",
-            why,
-            expected,
+            _one_line(_why_chosen(row)),
+            *([_one_line(times)] if wide else []),
             seconds(row["seconds"]),
             Text(row["result"], style="green" if row["result"] == "ok" else "red"),
         )
     return table
+
+
+def _one_line(text: str) -> Text:
+    return Text(text, no_wrap=True, overflow="ellipsis")

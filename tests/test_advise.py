@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import io
+import sys
+from pathlib import Path
 
 import httpx
 from rich.console import Console
@@ -63,12 +65,32 @@ async def test_an_engine_that_does_not_do_what_the_policy_says_is_named() -> Non
     assert "does not draft" in str(found["disagreements"])
 
 
-async def test_a_fleet_that_cannot_be_read_says_so() -> None:
-    """No endpoint, no advice."""
-    policy = parse_policy(two_pools("http://127.0.0.1:1", "http://127.0.0.1:1"), "p", {})
-    found = await look(policy, 2.0)
-    screen = io.StringIO()
-    show(found, Console(file=screen, width=120))
+async def told(*words: str) -> tuple[int | None, str, str]:
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "advise", *words),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await made.communicate()
+    return made.returncode, out.decode(), err.decode()
 
-    assert found["reached"] == 0
-    assert "are the back ends up?" in screen.getvalue()
+
+async def test_a_fleet_that_cannot_be_read_says_so(tmp_path: Path) -> None:
+    """No endpoint, no advice: exit 1, and the error stream names each endpoint and what to look at."""
+    policy = tmp_path / "policy.yaml"
+    text = two_pools("http://127.0.0.1:1", "http://127.0.0.1:2").replace("interval: off", "interval: 200ms")
+    policy.write_text(text)
+    code, out, err = await told("--policy", str(policy), "--seconds", "2")
+
+    assert (code, out.strip()) == (1, "")
+    assert "endpoint=http://127.0.0.1:1 " in err
+    assert "endpoint=http://127.0.0.1:2 " in err
+    assert err.endswith("are the back ends up?\n")
+
+
+async def test_a_time_that_is_none_is_wrong_usage() -> None:
+    """One line and exit 2 for what cannot be waited for."""
+    for seconds in ("-1", "nan", "inf", "soon"):
+        code, _, err = await told("--policy", "policies/default.yaml", "--seconds", seconds)
+        assert code == 2
+        assert "Traceback" not in err

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import sys
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -82,7 +81,7 @@ def main(args: argparse.Namespace) -> int:
         read_certificate(args.tls_cert, args.tls_key),
     )
     for taken in (port, chosen.port):
-        check_free(chosen.host, taken)
+        settings.check_free(chosen.host, taken)
     configure(chosen.log_format, chosen.log_level)
     app, _ = picking_app(build(chosen, policy, env=os.environ, own_process=True), how)
     signal.signal(signal.SIGTERM, lambda *_: None)
@@ -118,14 +117,3 @@ def read_certificate(certificate: str | None, key: str | None) -> tuple[bytes, b
     if not certificate or not key:
         raise settings.InvalidSetting("--tls-cert and --tls-key belong together")
     return Path(key).read_bytes(), Path(certificate).read_bytes()
-
-
-def check_free(host: str, port: int) -> None:
-    """Raises OSError where the port is taken; both servers would only say so in their logs."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, f"{host}:{port}") from None

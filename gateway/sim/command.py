@@ -8,7 +8,7 @@ import sys
 import uvicorn
 
 from gateway.profiles import UnknownProfile, builtin_catalog
-from gateway.settings import port
+from gateway.settings import check_free, port
 from gateway.sim.faults import Faults
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
@@ -17,8 +17,8 @@ DESCRIPTION = """\
 One simulated vLLM server: the real wire format, streams and /metrics, with answers made of stock sentences and step
 times from a speed profile. No GPU, no weights. A plain and an MTP server to put behind the gateway:
 
-  gateway sim --port 9001
-  gateway sim --port 9002 --speculative mtp --k 2
+  gateway sim --port 9001 --served-name gemma-4-e4b
+  gateway sim --port 9002 --served-name gemma-4-e4b --speculative mtp --k 2
 
 Faults can be switched while it runs:
 
@@ -147,9 +147,17 @@ def settings_of(args: argparse.Namespace) -> SimSettings:
 
 
 def run(settings: SimSettings) -> None:
-    """Serves until SIGINT or SIGTERM. Raises UnknownProfile, ValueError before anything listens."""
+    """Serves until SIGINT or SIGTERM. Raises UnknownProfile, ValueError or OSError before anything listens."""
+    app = create_app(settings)
+    check_free(settings.host, settings.port)
+    kind = f"mtp, k={settings.k}" if settings.k else "plain"
+    print(
+        f"simulated vLLM ({kind}, {settings.profile}) serves {', '.join(settings.names)} "
+        f"on http://{settings.host}:{settings.port}/v1",
+        file=sys.stderr,
+    )
     uvicorn.run(
-        create_app(settings),
+        app,
         host=settings.host,
         port=settings.port,
         timeout_keep_alive=5,
@@ -166,12 +174,6 @@ def main(args: argparse.Namespace) -> int:
         settings = settings_of(args)
         if args.speculative == "mtp" and settings.k == 0:
             raise ValueError("--speculative mtp needs --k of at least 1")
-        app_name = "mtp, k=" + str(settings.k) if settings.k else "plain"
-        print(
-            f"simulated vLLM ({app_name}, {settings.profile}) serves {', '.join(settings.names)} "
-            f"on http://{settings.host}:{settings.port}/v1",
-            file=sys.stderr,
-        )
         run(settings)
     except (ValueError, UnknownProfile) as error:
         print(f"gateway sim: {error}", file=sys.stderr)

@@ -211,6 +211,18 @@ async def test_wrong_use_is_one_clear_line(arguments: list[str], code: int, said
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("options", [(), ("--workers", "2")])
+async def test_a_taken_port_is_one_line(options: tuple[str, ...]) -> None:
+    """`gateway serve` where something listens already: exit 1, before anything is started."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        told = await run("serve", "--policy", "policies/default.yaml", "--port", port, *options)
+
+    assert told == (1, "", f"gateway: Address already in use: 127.0.0.1:{port}\n")
+
+
 async def test_explain_reads_standard_input() -> None:
     """The offline decision: JSON in the public shape, or a table for people."""
     body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Write a long essay."}]})

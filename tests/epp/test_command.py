@@ -17,10 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from gateway.app import build
 from gateway.cli import run
-from gateway.epp.command import check_free, grpc_port, read_certificate
+from gateway.epp.command import grpc_port, read_certificate
 from gateway.epp.server import Listening, picking_app
 from gateway.policy.load import parse_policy
-from gateway.settings import InvalidSetting, Settings
+from gateway.settings import InvalidSetting, Settings, check_free
 from tests.epp.dataplane import DUPLEX, one_endpoint
 
 WITHOUT_GRPC = """

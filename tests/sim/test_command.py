@@ -76,6 +76,17 @@ def free_port() -> int:
         return port
 
 
+def test_a_taken_port_is_told_before_anything_is_announced(capsys: pytest.CaptureFixture[str]) -> None:
+    """An OSError for the command line, which makes one line and exit code 1 of it."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        with pytest.raises(OSError, match="in use"):
+            main(parsed("--port", str(holder.getsockname()[1])))
+
+    assert capsys.readouterr().err == ""
+
+
 async def test_a_process_serves_and_stops_on_sigterm() -> None:
     """It answers on its port, and SIGTERM amid a stream ends it with the stream cut at the time limit."""
     port = free_port()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import io
 import os
 import pty
+import re
 import signal
 import sys
 
 import pytest
+from rich.console import Console
 
 from gateway.cli import run
-from gateway.top import crossing
+from gateway.top import crossing, screen, snapshots
 from tests.answers import reply
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat
@@ -69,6 +72,22 @@ def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("width", [80, 100, 120])
+async def test_a_narrow_terminal_keeps_when_and_how_it_ended(width: int) -> None:
+    """Each decision stays one line with its time, task, pool and end; reasons and expected times give way."""
+    async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
+        await ask(running.url, chat("Is this review positive or negative? One word: zebras are fine."))
+        snapshot = await asyncio.to_thread(lambda: next(snapshots(running.url, None)))
+    text = io.StringIO()
+    Console(file=text, width=width).print(screen(snapshot, 5, width))
+    lines = text.getvalue().splitlines()
+    at = next(number for number, line in enumerate(lines) if line.lstrip().startswith("time "))
+
+    assert re.match(r" *\d\d:\d\d:\d\d   classification +\d+ \(\d+\)   (plain|mtp) .* ok *$", lines[at + 2])
+    assert max(map(len, lines)) <= width
+    assert all(name in text.getvalue() for name in ("up", "running", "waiting", "accepted", "gain"))
+
+
 async def test_in_a_terminal_it_follows_until_interrupted() -> None:
     """On a terminal the screen is drawn anew with each event; ctrl-c ends it with 0."""
     async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
@@ -93,6 +112,7 @@ async def test_in_a_terminal_it_follows_until_interrupted() -> None:
     ("plain", "mtp", "told"),
     [
         ([1.0, 2.0, 4.0], [2.0, 2.0, 2.0], "MTP pays from about 2 tokens"),
+        ([1.0, 3.0, 4.0], [1.0, 2.0, 2.0], "MTP pays from about 1 token"),
         ([1.0, 1.0, 4.0], [2.0, 2.0, 2.0], "MTP pays from about 3 tokens"),
         ([1.0, 1.0, 1.0], [2.0, 2.0, 2.0], "MTP does not pay at this load"),
         ([3.0, 3.0, 3.0], [2.0, 2.0, 2.0], "MTP is faster at every length"),
