@@ -22,7 +22,7 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]{1,32})"')
 _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
-_DONE = re.compile(rb"^data: ?\[DONE\]", re.MULTILINE)
+_BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
 _ERROR = re.compile(rb'(?:^|[\r\n])data: ?\{ ?"error"')
 
 
@@ -51,8 +51,13 @@ class StreamTail:
         return b"".join(self._pieces)[-2 * TAIL_BYTES :]
 
     def done(self) -> bool:
-        """Whether `data: [DONE]` has passed."""
-        return b"[DONE]" in (tail := self.bytes()) and _DONE.search(tail.replace(b"\r", b"\n")) is not None
+        """Whether `data: [DONE]` has passed. It is the last thing in a whole stream, so the search goes backwards."""
+        tail = self.bytes()
+        at = len(tail)
+        while (at := tail.rfind(b"[DONE]", 0, at)) >= 0:
+            if _BEFORE_DONE.search(tail[max(at - 7, 0) : at]):
+                return True
+        return False
 
 
 class LineHold:
