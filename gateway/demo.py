@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import logging
 import os
 import signal
 import socket
@@ -56,7 +57,7 @@ class Stop:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-LONG = {"max_tokens": 256}
+LONG = {"max_tokens": 160}
 
 TOUR = (
     Stop(
@@ -65,7 +66,7 @@ TOUR = (
         "Is this review positive or negative? Answer with one word.\n\nThe soup was cold and the waiter rude.",
     ),
     Stop(
-        "感想を分類 (a label, in Japanese)",
+        "感想を分類 (Japanese)",
         "gemma-4-e4b",
         "次の感想を「肯定」か「否定」の一語で分類してください。\n\n料理はおいしく、店員も親切でした。",
     ),
@@ -77,7 +78,7 @@ TOUR = (
     ),
     Stop("explain at length", "gemma-4-e4b", "Explain how tides work, in detail, for a curious adult.", LONG),
     Stop(
-        "詳しく説明 (at length, in Japanese)",
+        "詳しく説明 (Japanese)",
         "gemma-4-e4b",
         "量子コンピュータの仕組みを、初心者にもわかるように詳しく説明してください。",
         LONG,
@@ -117,7 +118,7 @@ async def _run(args: argparse.Namespace, console: Console) -> int:
             console.print(f"[bold]MTP gateway[/] on {base}/v1, in front of four [italic]simulated[/] vLLM back ends:")
             for pool, url in urls.items():
                 console.print(f"  {pool:16} {url}")
-            await _tour(base, console)
+            await _tour(base, urls, console)
             if args.once:
                 return 0
             _say_what_next(base, console)
@@ -189,6 +190,8 @@ async def _served(app: Any, listener: socket.socket) -> AsyncIterator[str]:
         host, port = listener.getsockname()[:2]
         yield f"http://{host}:{port}"
     finally:
+        # What still runs is cut off after a moment, as it shall be: an error of nobody's.
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
         await task
 
@@ -205,7 +208,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _tour(base: str, console: Console) -> None:
+async def _tour(base: str, urls: Mapping[str, str], console: Console) -> None:
     """Sends the tour's requests one after the other and prints where each went, why, and the other pool's time."""
     table = Table(
         title="A short tour; times are simulated: a DGX Spark, played "
@@ -219,22 +222,19 @@ async def _tour(base: str, console: Console) -> None:
         await client.get("/v1/models")
         with Live(table, console=console):
             for stop in TOUR:
-                table.add_row(*await _visit(client, stop))
+                table.add_row(*await _visit(client, urls, stop))
 
 
-async def _visit(client: httpx.AsyncClient, stop: Stop) -> tuple[str, ...]:
+async def _visit(client: httpx.AsyncClient, urls: Mapping[str, str], stop: Stop) -> tuple[str, ...]:
     body = {"model": stop.model, "messages": [{"role": "user", "content": stop.prompt}], **stop.extra}
-    begun = time.perf_counter()
-    answer = await client.post("/v1/chat/completions", json=body)
-    took = (time.perf_counter() - begun) * SPEED
-    # What the same answer would have cost elsewhere: the decision again, with the length that is known by now.
-    length = {"x-gateway-output-tokens": str(answer.json()["usage"]["completion_tokens"])}
-    told = (await client.post("/gateway/explain", json=body, headers=length)).json()
+    told = (await client.post("/gateway/explain", json=body)).json()
+    took, answer = await _timed(client, "", body)
     pool = answer.headers["x-gateway-pool"]
-    other = next((row for row in told["pools"] if row["pool"] != pool), None)
-    cost = "-"
-    if other:
-        cost = "refused" if (other["out"] or "").startswith("refuses") else seconds(other["expected_seconds"])
+    other = next(row for row in told["pools"] if row["pool"] != pool)
+    cost = "refused"
+    if not (other["out"] or "").startswith("refuses"):
+        # Straight to the other back end: what the gateway learns and counts is what it decided.
+        cost = seconds((await _timed(client, urls[other["pool"]], body))[0])
     kind = "[green]plain[/]" if pool.endswith("plain") else "[magenta]MTP[/]"
     reason = answer.headers["x-gateway-reason"]
     detail = told["decision"]["detail"]
@@ -250,13 +250,23 @@ async def _visit(client: httpx.AsyncClient, stop: Stop) -> tuple[str, ...]:
     )
 
 
+async def _timed(client: httpx.AsyncClient, base: str, body: Mapping[str, Any]) -> tuple[float, httpx.Response]:
+    """Simulated seconds that an answer took, and the answer."""
+    begun = time.perf_counter()
+    answer = await client.post(base + "/v1/chat/completions", json=body)
+    return (time.perf_counter() - begun) * SPEED, answer
+
+
 def _say_what_next(base: str, console: Console) -> None:
-    body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Write a haiku."}]})
+    body = json.dumps({"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "Hello"}]})
     console.print(
-        f"\nIt keeps serving until ctrl-c. Watch it: [bold]{base}/[/] in a browser. Point any OpenAI SDK at it:\n"
+        f"\nIt keeps serving until ctrl-c. Watch it in a browser, or in another terminal:\n"
+        f"  [bold]{base}/[/]\n"
+        f"  gateway top --url {base}\n"
+        "Point any OpenAI SDK at it, or ask it yourself:\n"
         f"  OpenAI(base_url=[bold]'{base}/v1'[/], api_key='none')\n"
-        f"  curl -i {base}/v1/chat/completions -H 'content-type: application/json' -d '{body}'\n"
-        f"  curl {base}/gateway/pools",
+        f"  curl -i {base}/v1/chat/completions -H 'content-type: application/json' \\\n"
+        f"    -d '{body}'",
         highlight=False,
         soft_wrap=True,
     )

@@ -189,6 +189,30 @@ async def test_the_demo_tours_and_ends() -> None:
     assert "simulated" in out
 
 
+async def test_the_demo_ends_quietly_amid_requests() -> None:
+    """Ctrl-c while an answer runs: exit 0 and not a word."""
+    made = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "demo", "--port", "0"),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert made.stdout is not None
+    base = (await made.stdout.readline()).decode().split()[3].removesuffix("/v1,")
+    while b"keeps serving" not in await made.stdout.readline():
+        pass
+    body = {"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True}
+    async with (
+        httpx.AsyncClient(timeout=30, trust_env=False) as client,
+        client.stream("POST", f"{base}/v1/chat/completions", json={**body, "max_tokens": 4000}) as answer,
+    ):
+        await anext(answer.aiter_raw())
+        made.send_signal(signal.SIGINT)
+        _, err = await asyncio.wait_for(made.communicate(), 60)
+
+    assert (made.returncode, err) == (0, b"")
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
