@@ -74,6 +74,9 @@ class LabelDesk:
         if decision is None or estimate is None or body.cuts or exchange.features is None or exchange.features.thinking:
             return frozenset()
         pools = tuple(name for name in decision.order if self._may_ask(incoming, name))
+        if pools != decision.order:
+            # A label is worth no wait for its own pools: another one may have a place to decode it in sooner.
+            pools = tuple(name for name in pools if not self._core.pools.load(name).full)
         question = read_label_question(body.data) if pools and model.reasoning != "always" else None
         if question is None:
             return frozenset()

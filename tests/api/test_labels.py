@@ -11,9 +11,10 @@ import pytest
 
 from gateway.api.labels import ABSENT_SECONDS, FAILED_SECONDS
 from gateway.sim.server import create_app
+from gateway.types import Result
 from tests.answers import hang, reply, text
 from tests.e2e.fleet import sim
-from tests.gateways import Running, gateway, one_pool
+from tests.gateways import Running, gateway, one_pool, two_pools
 from tests.raw_client import Answer as Got
 from tests.raw_client import ask
 from tests.servers import serve
@@ -225,6 +226,23 @@ class TestDecoded:
                 await ask(running.url, CHOICE)
 
             assert targets(stub) == [b"/v1/chat/completions"]
+
+    async def test_a_label_does_not_wait_while_another_pool_has_room(self) -> None:
+        """All are full, and only one of them reads labels: the place that comes first is taken, and decodes."""
+        async with Stub(back_end(reply(decision("良い")))) as plain, Stub(back_end(reply({}, 500))) as mtp:
+            policy = two_pools(plain.url, mtp.url).replace("architecture: dense", "decisions: true")
+            policy = policy.replace("tokens: 2}", "tokens: 2}, refuses: [logprobs]")
+            for stub in (plain, mtp):
+                policy = policy.replace(f'"{stub.url}"]', f'"{stub.url}"], limits: {{in_flight: 1, queue_wait: 60s}}')
+            async with gateway(policy) as running:
+                leases = [running.core.pools.lease(name) for name in ("plain", "mtp")]
+                asked = asyncio.create_task(ask(running.url, CHOICE))
+                await running.until(lambda: running.core.pools.admission.waiting == 1)
+                assert leases[1] is not None
+                leases[1].release(Result.OK)
+                got = await asked
+
+                assert (content(got), targets(mtp), targets(plain)) == ("decoded", [b"/v1/chat/completions"], [])
 
     @pytest.mark.parametrize("status", [404, 405, 501])
     async def test_an_endpoint_without_the_route_is_remembered(self, status: int) -> None:
