@@ -82,8 +82,8 @@ def upstream_request_headers(
 def downstream_response_headers(upstream_headers: Headers, *, rewritten: bool = False) -> Headers:
     """The back end's headers as a client may see them; the gateway's own (id, pool, ...) are to be added.
 
-    `rewritten` says that the body will differ from what the back end sent, so that its length can't stand. An event
-    stream is marked so that no proxy in front of us holds it back.
+    `rewritten` says that the body will differ from what the back end sent, so that its length can't stand. Nor can an
+    event stream's: an error event may follow what has come. It is marked so that no proxy in front of us holds it back.
     """
     named = _named_by_connection(upstream_headers)
     headers = [
@@ -91,9 +91,10 @@ def downstream_response_headers(upstream_headers: Headers, *, rewritten: bool = 
         for header in upstream_headers
         if header[0] not in _NOT_DOWNSTREAM and header[0] not in named and not header[0].startswith(_OWN)
     ]
-    if rewritten:
+    streams = is_event_stream(headers)
+    if rewritten or streams:
         headers = [header for header in headers if header[0] != b"content-length"]
-    if is_event_stream(headers):
+    if streams:
         names = {name for name, _ in headers}
         if b"x-accel-buffering" not in names:
             headers.append((b"x-accel-buffering", b"no"))

@@ -131,6 +131,17 @@ async def test_a_stream_that_ends_properly_but_too_early_is_an_error_too() -> No
         assert running.counted("gateway_requests_total", outcome="truncated") == 1
 
 
+async def test_a_stream_with_a_length_of_its_own_may_still_end_in_an_error_event() -> None:
+    """SSE-06: the back end's `Content-Length` leaves no room for it, so the stream is chunked."""
+    sent = delta("hi")
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" % len(sent)
+    body = await through(raw(head + sent))
+
+    assert body.startswith(sent)
+    assert json.loads(data_lines(body)[-1])["error"]["type"] == "upstream_error"
+    assert b"[DONE]" not in body
+
+
 async def test_the_sdk_raises_on_a_cut_stream() -> None:
     """SSE-06: a person with the OpenAI SDK sees an exception, not half an answer."""
     cut = cut_stream(delta("one "), delta("two")[:30])
