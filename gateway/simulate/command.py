@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", type=_rate, help=f"requests per second (--suite day: {DAY_RATE:g}, --plan: {PLAN_RATE:g})"
     )
-    parser.add_argument("--hours", type=float, default=24.0, help="length of the day (%(default)s)")
+    parser.add_argument("--hours", type=_hours, default=24.0, help="length of the day (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument(
@@ -80,8 +80,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs the command; returns the exit code."""
+    """Runs the command: 0 done, 1 the input failed, 2 wrong usage."""
     console = Console(width=None if sys.stdout.isatty() else 220)
+    if args.html and not (args.plan or args.validate):
+        print("gateway simulate: --html goes with --plan or --validate", file=sys.stderr)
+        return 2
     try:
         if args.plan or args.validate:
             return tell(_report(args), args)
@@ -203,6 +206,16 @@ def _rate(text: str) -> float:
     if not 0.0 < rate <= 1e5:
         raise argparse.ArgumentTypeError("a rate lies above 0 and is at most 100000 requests per second")
     return rate
+
+
+def _hours(text: str) -> float:
+    try:
+        hours = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError("expected hours, such as 24 or 0.5") from None
+    if not 0.0 < hours <= 168.0:
+        raise argparse.ArgumentTypeError("a day's length lies above 0 and is at most 168 hours")
+    return hours
 
 
 def _positive(text: str) -> int:

@@ -48,18 +48,16 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
     )
     plan.add_argument(
         "--least-plain",
-        type=int,
-        choices=range(17),
+        type=_between(0, 16),
         default=0,
         metavar="N",
         help="plain slices that must be there, for requests that drafting engines refuse (%(default)s)",
     )
     plan.add_argument("--depths", type=_depths, default="1,2,3", metavar="K,...", help="k to try (%(default)s)")
-    plan.add_argument("--most-slices", type=int, choices=range(1, 65), default=16, metavar="N", help="(%(default)s)")
+    plan.add_argument("--most-slices", type=_between(1, 64), default=16, metavar="N", help="(%(default)s)")
     plan.add_argument(
         "--slices-a-card",
-        type=int,
-        choices=range(1, 9),
+        type=_between(1, 8),
         metavar="N",
         help="engines on one card (g4-slice: 4, others: 1); whole cards are paid",
     )
@@ -156,6 +154,15 @@ def _depths(text: str) -> tuple[int, ...]:
     if not all(part.isdecimal() and 1 <= int(part) <= DEEPEST for part in parts):
         raise argparse.ArgumentTypeError(f"expected draft depths from 1 to {DEEPEST}, as 1,2,3")
     return tuple(sorted({int(part) for part in parts}))
+
+
+def _between(least: int, most: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"expected a whole number from {least} to {most}")
+        return int(text)
+
+    return parse
 
 
 def _price(text: str) -> float:

@@ -189,7 +189,9 @@ def test_the_command_prints_the_contracts_keys(capsys: pytest.CaptureFixture[str
     assert found["simulated"] is True
 
 
-@pytest.mark.parametrize("option", [["--traffic", "nope"], ["--loads", "0"], ["--loads", "x"], ["--models", "7b"]])
+@pytest.mark.parametrize(
+    "option", [["--traffic", "nope"], ["--loads", "0"], ["--loads", "x"], ["--models", "7b"], ["--hours", "-1"]]
+)
 def test_wrong_options_are_wrong_usage(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 2 and the names there are."""
     parser = argparse.ArgumentParser()

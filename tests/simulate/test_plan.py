@@ -193,3 +193,16 @@ def test_wrong_figures_are_wrong_usage(words: list[str], capsys: pytest.CaptureF
         run("--plan", *words)
     assert stopped.value.code == 2
     assert "above" in capsys.readouterr().err or words[0] == "--depths"
+
+
+def test_a_number_of_slices_out_of_range_names_the_range(capsys: pytest.CaptureFixture[str]) -> None:
+    """The two ends, not a list of every number between."""
+    with pytest.raises(SystemExit):
+        run("--plan", "--most-slices", "0")
+    assert "a whole number from 1 to 64" in capsys.readouterr().err
+
+
+def test_a_page_of_something_that_has_none_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before hours of playing, not after."""
+    assert run("--suite", "arms", "--html", "page.html") == 2
+    assert capsys.readouterr().err == "gateway simulate: --html goes with --plan or --validate\n"
