@@ -138,6 +138,11 @@ class Endpoint:
         """The one predicate that decides whether a new request may go here, room aside."""
         return self.ready or self.opens_at() <= self.clock()
 
+    @property
+    def found_broken(self) -> bool:
+        """Its breaker or its probe has found that it does not work, whatever one request met there."""
+        return self.breaker.gate is not Gate.OPEN or not self.probed_up
+
     def opens_at(self, *, trial: bool = False) -> float:
         """When it may take its next request, by what is known now; infinite where an event must come first.
 

@@ -187,7 +187,10 @@ class Attempts:
         if reason not in FREE and self.count >= call.attempts:
             return None
         pool = self._pools.find(lease.pool)
+        # What a broken endpoint had is moved, not added: the budget is for repeating what others would meet as well.
         budget = pool.budget if pool is not None and reason not in WITHOUT_BUDGET else None
+        if budget is not None and budget.share > 0 and lease.endpoint.found_broken:
+            budget = None
         if budget is not None and not budget.has(now):
             return None
         order = tuple(sorted(call.pools, key=lambda name: self._spent.get(name, 0) >= SAME_POOL))

@@ -19,9 +19,10 @@ Repeating is safe as long as the client has not got a byte: inference has no sid
 connection is closed before the second request goes out, upon which vLLM aborts the first. After the first content
 byte nothing is ever repeated, because the client would read the beginning twice.
 
-`retry.attempts` bounds the requests that one client request sends; the budget bounds them over all: in an outage every
-request fails, and without a budget the back ends that still live would get a multiple of the load (after tower's
-`retry/budget`).
+`retry.attempts` bounds the requests that one client request sends; the budget bounds them over all: where every request
+fails for a reason that the next back end may share, back ends would get a multiple of the load (after tower's
+`retry/budget`). An endpoint whose breaker is shut works for nobody, so what it had goes elsewhere without the budget,
+as much as it may be: its load is moved, not repeated.
 """
 
 from __future__ import annotations

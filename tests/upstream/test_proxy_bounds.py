@@ -15,7 +15,7 @@ from gateway.upstream.breaker import Gate
 from gateway.upstream.pools import Pools
 from gateway.upstream.proxy import Opened
 from tests.answers import close, hang, reply, stream, text
-from tests.stub import Stub
+from tests.stub import Call, Stub
 from tests.upstream.exchange import until
 from tests.upstream.live import Client, Clock, only, policy_of, wired
 
@@ -113,6 +113,24 @@ class TestBounds:
             # 20 % of 60 besides the floor of 10; what was sent first counts, not what was repeated.
             assert len(a.requests) == 60
             assert 10 <= len(b.requests) <= 22
+
+    async def test_what_a_broken_endpoint_had_moves_whole(self) -> None:
+        """RETRY-01: requests that wait at a back end that dies go on past the budget once its breaker is shut."""
+        dead = asyncio.Event()
+
+        async def dies(call: Call) -> None:
+            await dead.wait()
+            call.connection.close()
+
+        async with Stub(dies) as a, Stub(GOOD) as b, wired(policy_of({"p": [a.url], "q": [b.url]})) as live:
+            asked = [asyncio.create_task(Client(live).open()) for _ in range(60)]
+            await until(lambda: len(a.requests) == 60)
+            dead.set()
+            for task in asked:
+                assert await body_of(await task) == EVENT + DONE
+
+            assert len(b.requests) == 60
+            assert not any(counts(live))
 
     async def test_a_budget_of_nothing_still_fails_over_from_refused_connections(self, refused: str) -> None:
         """`budget: 0` forbids repeats; a connection that never was is none."""
