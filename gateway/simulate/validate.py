@@ -76,7 +76,7 @@ class Validated:
     def as_dict(self) -> dict[str, Any]:
         table = self.table
         return {
-            "table": table.name,
+            "name": table.name,
             "title": table.title,
             "source": table.source,
             "hardware": table.hardware,

@@ -37,7 +37,7 @@ def read(name: str) -> Any:
 def write(name: str, figures: Any) -> None:
     """One row a line, so that a change shows as what changed."""
     text = json.dumps(figures, ensure_ascii=False, separators=(", ", ": "))
-    for start in ('{"traffic"', '{"profile"', '{"table"'):
+    for start in ('{"traffic"', '{"profile"', '{"name"'):
         text = text.replace(f", {start}", f",\n{start}").replace(f"[{start}", f"[\n{start}")
     (FIGURES / f"{name}.json").write_text(text + "\n", "utf-8")
 

@@ -132,7 +132,7 @@ def test_the_command_tells_machines_and_people(tmp_path: Path, capsys: pytest.Ca
     assert run("--validate", "--json", "--html", str(page)) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["simulated"] is True
-    assert {"table", "median_error", "worst_error", "holds", "verdict", "rows"} <= told["tables"][0].keys()
+    assert {"name", "median_error", "worst_error", "holds", "verdict", "rows"} <= told["tables"][0].keys()
     assert sum(row["points"] for row in told["tables"]) == sum(len(row["rows"]) for row in told["tables"])
     assert page.read_text("utf-8").count("<tr>") > 290
     assert "<svg" in page.read_text("utf-8")
