@@ -98,6 +98,8 @@ class Hindsight:
         if outcome.sent_upstream is not None and (stands_for := self._lessons.take(outcome.ended)):
             regret = self._learned.observe(outcome)
             self._counted.regretted(outcome, regret, stands_for)
+        else:
+            self._learned.skip(outcome)
         self.decisions.observe(outcome, regret)
         if self.shadow:
             self.shadow.observe(outcome)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gateway.hindsight import LESSONS, LESSONS_AHEAD, Lessons
+from tests.gateways import gateway
+from tests.raw_client import ask
 
 
 def taken(lessons: Lessons, times: Sequence[float]) -> list[int]:
@@ -32,3 +34,14 @@ def test_an_even_share_teaches_under_load() -> None:
     assert 1990 <= len(late) <= 2010
     assert set(late) <= {4, 5, 6}
     assert 50_000 - 6 <= sum(rows) <= 50_000
+
+
+async def test_a_request_that_teaches_nothing_is_let_go() -> None:
+    """What the estimator kept for its outcome holds text, and no more of it than what runs."""
+    policy = "{version: 1, pools: {p: {endpoints: ['http://127.0.0.1:9']}}, models: {m: {pools: [p]}}}"
+    async with gateway(policy) as running:
+        for _ in range(3):
+            got = await ask(running.url, {"model": "m", "messages": [{"role": "user", "content": "Tell me."}]})
+            assert got.status in (502, 503)
+        running.core.afterwards.flush()
+        assert running.core.learned.estimator.statistics().waiting == 0

@@ -112,6 +112,11 @@ class Learned:
             self.tokens.observe(features.model, features.profile, usage.prompt_tokens)
         return regret
 
+    def skip(self, outcome: Outcome) -> None:
+        """Lets go of a finished request that teaches nothing."""
+        if outcome.features is not None:
+            self.estimator.forget(outcome.features)
+
     def note(self, outcome: Outcome) -> None:
         """Keeps at once what the next request may need of a finished one: where their conversation is."""
         self.routing.note(outcome)

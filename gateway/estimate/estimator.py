@@ -37,23 +37,20 @@ _CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
 _WAITING = 2048
 _FRESH_ENTRIES = 8192
 _MODELS = 1024
-_LONGEST = 2.0**20 - 1.0
-"""No answer counts as longer, whatever its cap."""
+_LONGEST = 2.0**20 - 1.0  # no answer counts as longer, whatever its cap
 _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
 _NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
 _PLACE = {task: at for at, task in enumerate(TASKS)}
-_HISTORY = 3.0
-"""Observations from which history is said to settle an estimate."""
+_HISTORY = 3.0  # observations from which history is said to settle an estimate
 _SETTLED = 6.0
 _SURE = 0.3
 """Observations, and the expected error, log2, from which what the prior says of a template is kept."""
 _USES = 7
 _RECALLED = 4096
 _TEMPLATE = LEVELS.index("template")
-_TOLD = 0.34
-"""A share of the rules' evidence that stands against a task for which there is none."""
+_TOLD = 0.34  # a share of the rules' evidence that stands against a task for which there is none
 _PREFIX = struct.Struct("<II")
 
 
@@ -164,6 +161,10 @@ class Estimator:
         if pending is None or pending.features is not features:
             _, pending = self._predict(features, read_rules(features), features.thinking)
         self._learn(pending, log2p(tokens), cut=cut)
+
+    def forget(self, features: Features) -> None:
+        """Lets go of a request that will not be observed."""
+        self._pending.pop(id(features), None)
 
     def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
         chain = pending.chain
