@@ -22,7 +22,7 @@ from gateway.routing.cost import pool_curve
 from gateway.routing.crossovers import describe
 from gateway.routing.curve import Curve
 from gateway.routing.gates import capability_gate, state_gate
-from gateway.routing.rank import Candidate, rank, total
+from gateway.routing.rank import Candidate, rank
 from gateway.routing.state import RoutingState, cold_state
 from gateway.routing.sticky import STAY, Place, goes_on, thread_of, turns_to_come
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, Reason
@@ -110,8 +110,10 @@ class Router:
             ranked, ranked_by = self._settle(model.name, ranked, ranked_by, place, draw=draw)
         first = ranked[0].pool.name
         order = [c.pool.name for c in ranked]
-        if len(ranked) < len(free) and not (rule and rule.required):
-            order += [c.pool.name for c in sorted(free, key=total) if c not in ranked]
+        rest = able or open_
+        if len(ranked) < len(rest) and not (rule and rule.required):
+            # Pools that are full or down now come last: when the request waits or fails over they may not be.
+            order += [c.pool.name for c in sorted(rest, key=_late) if c not in ranked]
         return Decision(
             model=model.name,
             pool=first,
@@ -195,6 +197,10 @@ class Router:
         if rule and (preferred := _accepted(free, rule.target)):
             return preferred, Reason.RULE, rule.name
         return free, None, ""
+
+
+def _late(candidate: Candidate) -> tuple[bool, float]:
+    return candidate.out is not None, candidate.total
 
 
 def _accepted(candidates: list[Candidate], target: Target) -> list[Candidate]:
