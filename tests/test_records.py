@@ -35,7 +35,7 @@ def test_a_keyword_record_takes_names_only() -> None:
     """Fields of one type are not mixed up by their places."""
     assert Named(x=1).x == 1
     with pytest.raises(TypeError):
-        Named(1)  # type: ignore[misc]
+        Named(1)  # type: ignore[call-arg]
 
 
 def test_the_type_checker_refuses_to_change_one(tmp_path: Path) -> None:
