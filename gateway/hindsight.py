@@ -2,8 +2,8 @@
 
 One observer in a fixed order: regret is told by the speed curves as learning leaves them, and goes into the row.
 
-Learning costs as much as deciding, and a thousand answers a second teach no more than two hundred: beyond that an even
-share of them teaches, whatever they are, and what is counted counts for those left out.
+Learning costs time with every answer, and its figures are means over many: beyond a rate an even share of the answers
+teaches, whatever they are, and what is counted counts for those left out.
 """
 
 from __future__ import annotations

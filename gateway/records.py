@@ -1,7 +1,8 @@
 """Frozen where the type checker looks, and as cheap as a plain object where Python runs.
 
-A frozen dataclass sets each field through `object.__setattr__`, which makes it five times as dear to build. A request
-builds a dozen, with a hundred fields. Whoever assigns to a record's field is told by mypy, as with `frozen=True`.
+A frozen dataclass sets each field through `object.__setattr__`, which makes one of 14 fields 2.7 times as dear to build
+by names, and 5.7 times by places (CPython 3.11). A request builds a dozen. Whoever assigns to a record's field is told
+by mypy, as with `frozen=True`.
 """
 
 from __future__ import annotations

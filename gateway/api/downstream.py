@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from gateway.api.limit import TimeLimit
 from gateway.errors import BodyTooLarge, GatewayError, MethodNotAllowed, RequestTimeout
 
 Scope = MutableMapping[str, Any]
@@ -99,7 +98,7 @@ class Downstream:
             message = await self._receive()
         else:
             try:
-                with TimeLimit(BODY_SECONDS):
+                async with asyncio.timeout(BODY_SECONDS):
                     message = await self._receive()
             except TimeoutError:
                 raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None

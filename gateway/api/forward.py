@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
@@ -12,7 +13,6 @@ from types import TracebackType
 from gateway.api.core import Core
 from gateway.api.exchange import Exchange
 from gateway.api.handler import Incoming, own_headers
-from gateway.api.limit import TimeLimit
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
@@ -189,19 +189,22 @@ def served_name(policy: Policy, model: Model, pool: str) -> str:
 class TimeLeft:
     """Limits a block to what is left until the request's deadline. Raises UpstreamTimeout (phase `total`)."""
 
-    __slots__ = ("_limit",)
+    __slots__ = ("_timeout",)
 
     def __init__(self, deadline: float | None, clock: Callable[[], float]) -> None:
-        self._limit = TimeLimit(None if deadline is None else deadline - clock())
+        self._timeout = None if deadline is None else asyncio.timeout(deadline - clock())
 
     async def __aenter__(self) -> None:
-        self._limit.__enter__()
+        if self._timeout is not None:
+            await self._timeout.__aenter__()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._timeout is None:
+            return
         try:
-            self._limit.__exit__(kind, error, trace)
+            await self._timeout.__aexit__(kind, error, trace)
         except TimeoutError:
             raise UpstreamTimeout("the request's total time (timeouts.total) ran out", phase="total") from None
 

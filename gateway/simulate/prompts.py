@@ -48,10 +48,14 @@ class Template:
 
 
 _LABEL = "Read the message and answer with one word: billing, shipping, returns or other.\n\n{text}"
+_FEELING_JA = Template(
+    Task.CLASSIFICATION, 2, 0.3, 0.2, "次の文の感情を「肯定」「否定」の一語で答えてください。\n\n{text}"
+)
+_HISTORY_JA = Template(Task.LONG_FORM, 560, 0.4, 0.25, "{topic}について、歴史と現状を詳しく説明してください。{text}")
 CLASSES: Mapping[str, tuple[Template, ...]] = {
     "label": (
         Template(Task.CLASSIFICATION, 2, 0.2, 0.2, _LABEL, "You sort customers' messages."),
-        Template(Task.CLASSIFICATION, 2, 0.3, 0.2, "次の文の感情を「肯定」「否定」の一語で答えてください。\n\n{text}"),
+        _FEELING_JA,
         Template(
             Task.MULTIPLE_CHOICE, 1.5, 0.2, 0.2,
             "Question on {topic}: {text}\nA. yes\nB. no\nC. both\nD. neither\nAnswer with the letter only.",
@@ -61,7 +65,7 @@ CLASSES: Mapping[str, tuple[Template, ...]] = {
     "long": (
         Template(Task.LONG_FORM, 620, 0.4, 0.25, "Write a detailed essay on {topic} for an adult reader. {text}"),
         Template(Task.CHAT, 380, 0.5, 0.3, "Explain {topic} step by step, with examples. {text}"),
-        Template(Task.LONG_FORM, 560, 0.4, 0.25, "{topic}について、歴史と現状を詳しく説明してください。{text}"),
+        _HISTORY_JA,
         Template(Task.CODE, 420, 0.5, 0.3, "Write a Python class with unit tests for this: {topic}. {text}"),
     ),
     "answer": (
@@ -82,7 +86,7 @@ CLASSES: Mapping[str, tuple[Template, ...]] = {
 }  # fmt: skip
 _JAPANESE: Mapping[str, tuple[Template, ...]] = {
     "label": (
-        Template(Task.CLASSIFICATION, 2, 0.3, 0.2, "次の文の感情を「肯定」「否定」の一語で答えてください。\n\n{text}"),
+        _FEELING_JA,
         Template(
             Task.MULTIPLE_CHOICE, 1.5, 0.2, 0.2,
             "質問（{topic}）: {text}\nA. はい\nB. いいえ\nC. 両方\nD. どちらでもない\n記号だけで答えてください。",
@@ -90,7 +94,7 @@ _JAPANESE: Mapping[str, tuple[Template, ...]] = {
         Template(Task.SHORT_QA, 10, 0.6, 0.4, "次の文の主題を十字以内で答えてください。\n\n{text}"),
     ),
     "long": (
-        Template(Task.LONG_FORM, 560, 0.4, 0.25, "{topic}について、歴史と現状を詳しく説明してください。{text}"),
+        _HISTORY_JA,
         Template(Task.CHAT, 420, 0.5, 0.3, "{topic}の仕組みを、例を挙げながら順を追って説明してください。{text}"),
     ),
     "answer": (

@@ -30,7 +30,7 @@ def open_store(
     """
     if not redis_url:
         return MemoryStore(replicas=processes, snapshots=snapshots, wall=wall)
-    # The client takes a sixth of the start, and most gateways that start have no Redis.
+    # The client's import is a good part of the start, and is for those who have a Redis.
     from gateway.state.redis import RedisStore
     from gateway.state.redis_connect import read_url
 

@@ -44,7 +44,7 @@ def connect(
         raise ValueError("the lean connector speaks plain HTTP/1.1 only, and no proxy")
     if via == "lean" or (via == "auto" and not needs_httpx):
         return LeanConnector(parts.hostname, port, name=host, prefix=prefix, limit=limit, keep_alive=keep_alive)
-    # httpx takes a sixth of the start, and vLLM speaks plain HTTP.
+    # The import is a good part of the start, and vLLM speaks plain HTTP.
     from gateway.upstream.httpx_client import HttpxConnector
 
     address = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname

@@ -98,6 +98,14 @@ class Exchange:
         """Waits for the stream's end in good order; False where another answer came."""
         return bool(await asyncio.wait_for(self.call.read(), GUARD) is grpc.aio.EOF)
 
+    async def up_to_response(self, body: bytes = CHAT) -> None:
+        """A buffered request and its answers, and the head of the back end's response."""
+        await self.request_head()
+        await self.answer()
+        await self.request_body(body)
+        await self.answer()
+        await self.response_head()
+
     async def sent(self, body: bytes = CHAT, **head: Any) -> str:
         """Says the request in one piece and returns the destination; duplex alone."""
         await self.request_head(**head)

@@ -85,11 +85,7 @@ async def test_a_streamed_response_has_one_answer_for_each_part() -> None:
 async def test_a_buffered_response_passes_and_teaches() -> None:
     """A whole answer in one message, unchanged, with its token counts read."""
     async with picker(one_endpoint()) as running, running.exchange(ALL_BUFFERED) as one:
-        await one.request_head()
-        await one.answer()
-        await one.request_body(CHAT)
-        await one.answer()
-        await one.response_head()
+        await one.up_to_response()
         assert put(await one.answer()) == {"x-request-id": "r-1"}
         await one.response_body(WHOLE, ended=True)
         assert same(await one.answer(), "response_body { response { } }")
@@ -99,11 +95,7 @@ async def test_a_buffered_response_passes_and_teaches() -> None:
 async def test_a_buffered_response_that_changes_has_its_length() -> None:
     """The client's name for the model is put back, and the header follows."""
     async with picker(one_endpoint(pool=", model: gemma4")) as running, running.exchange(ALL_BUFFERED) as one:
-        await one.request_head()
-        await one.answer()
-        await one.request_body(CHAT)
-        await one.answer()
-        await one.response_head()
+        await one.up_to_response()
         await one.answer()
         await one.response_body(WHOLE.replace(b'"m"', b'"gemma4"'), ended=True)
         answer = await one.answer()
@@ -115,11 +107,7 @@ async def test_a_buffered_response_that_changes_has_its_length() -> None:
 async def test_without_response_bodies_the_head_ends_the_request() -> None:
     """Nothing of the body is seen, so the place is given back and the status is all that is known."""
     async with picker(one_endpoint()) as running, running.exchange(NO_RESPONSE_BODY) as one:
-        await one.request_head()
-        await one.answer()
-        await one.request_body(CHAT)
-        await one.answer()
-        await one.response_head()
+        await one.up_to_response()
         assert put(await one.answer()) == {"x-request-id": "r-1"}
         outcome = await running.outcome()
         assert (outcome.result, outcome.usage, running.in_flight) == (Result.OK, None, 0)
