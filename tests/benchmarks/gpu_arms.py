@@ -1,18 +1,18 @@
-"""The gateway's ways to route against each other, before real plain and MTP engines, under the same arrivals.
+"""The gateway's ways to route against each other, before real plain and MTP engines, under the same requests.
 
     python -m tests.benchmarks.gpu_arms --card http://127.0.0.1:9001,http://127.0.0.1:9002
         --card http://127.0.0.1:9003,http://127.0.0.1:9004 --model gemma-4-e4b --profile h200/e4b
-        [--rates 8,20,40] [--rounds 2] [--seconds 12] [--json FILE]
+        [--mix short=0.4,prose=0.3,code=0.3] [--rates 8,20,40] [--clients 8,48] [--rounds 2] [--json FILE]
 
 Each `--card` names the plain and the MTP engine that share one GPU. An arm uses one engine of each card, so that every
 arm has the same hardware: all-plain the plain ones, all-MTP the others, the arms that choose the plain ones of the
 first half of the cards and the MTP ones of the second half. An engine without requests leaves the GPU to the other.
 
 Every arm is a gateway process of its own, which starts from the profile and learns from its own traffic only. An
-unrecorded warm-up comes first, then rounds over all rates and arms, one at a time; at one rate and round every arm gets
-the same requests at the same moments, and the order of the arms turns. Half of the requests ask for a label (8 tokens),
-half for a text of 256, 384 or 512 tokens, after filler of about 200 tokens. Only `max_tokens` says how long an answer
-may be: engines with random weights do not stop before. Latency counts from when a request was due.
+unrecorded warm-up comes first, then rounds over all loads and arms, one at a time; at one load and round every arm gets
+the same requests, in an open loop at the same moments, and the order of the arms turns. Only `max_tokens` says how
+long an answer may be: engines with random weights do not stop before. In an open loop latency counts from when a
+request was due. An arm `NAME-measured` starts from the profile file of `--measured`.
 """
 
 from __future__ import annotations
@@ -21,164 +21,80 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from http.client import HTTPConnection
 from pathlib import Path
-from random import Random
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-import yaml
-
 from gateway.bench.client import Endpoint, Target
-from gateway.bench.drive import Ask, open_loop
+from gateway.bench.drive import open_loop
 from gateway.bench.rows import Row
-from gateway.bench.sources import class_prompts, data, filler
+from gateway.simulate.mixed import Arrival, in_order, poisson
 from tests.benchmarks.gpu_figures import figures, pooled
-from tests.benchmarks.process import Child, StartFailed, cpu_seconds, family, free_ports, python_module
+from tests.benchmarks.gpu_fleet import Card, Fleet, Running, gateways
+from tests.benchmarks.gpu_traffic import HALVES, asks, parse_shares, told
+from tests.benchmarks.process import StartFailed, cpu_seconds, family
 
 ARMS = ("all-plain", "all-MTP", "static", "expected_time", "fleet")
-SHORT_TOKENS, LONG_TOKENS = 8, (256, 384, 512)
-CONTEXT_TOKENS = 200.0
+ROUNDS_OF_CLIENTS = 6
+"""Requests of a closed loop for each of its clients."""
 PAUSE = 0.5
 """Seconds between two arms, for the back ends' counters to be read once more."""
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
-    """The two engines of one GPU."""
+class Load:
+    """How requests come: so many a second, or from so many clients that wait for each answer."""
 
-    plain: str
-    mtp: str
+    rate: float = 0.0
+    clients: int = 0
 
-    @classmethod
-    def parse(cls, text: str) -> Card:
-        """`PLAIN,MTP`. Raises argparse.ArgumentTypeError."""
-        plain, comma, mtp = text.partition(",")
-        if not comma:
-            raise argparse.ArgumentTypeError("expected the plain and the MTP engine's address, with a comma between")
-        return cls(plain, mtp)
+    def draw(self, options: argparse.Namespace, seed: int) -> list[Arrival]:
+        if self.clients:
+            return in_order(self.clients * ROUNDS_OF_CLIENTS, seed, options.mix)
+        return poisson(self.rate, options.seconds, seed, options.mix)
 
+    def as_dict(self) -> dict[str, float]:
+        return {"clients": self.clients} if self.clients else {"rate": self.rate}
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
-    """What the policies of all arms share."""
-
-    cards: tuple[Card, ...]
-    model: str
-    profile: str | None
-    tokens: int
-    """k of the MTP engines."""
-
-    def policy(self, arm: str) -> dict[str, Any]:
-        """The smallest policy that routes as the arm says; all else stays at its default."""
-        half = (len(self.cards) + 1) // 2
-        plain, mtp = {"all-plain": (len(self.cards), 0), "all-MTP": (0, len(self.cards))}.get(
-            arm, (half, len(self.cards) - half)
-        )
-        about = {"profile": self.profile} if self.profile else {}
-        pools: dict[str, Any] = {}
-        if plain:
-            pools["plain"] = {"endpoints": [card.plain for card in self.cards[:plain]], **about}
-        if mtp:
-            drafting = {"speculative": {"method": "mtp", "tokens": self.tokens}}
-            pools["mtp"] = {"endpoints": [card.mtp for card in self.cards[-mtp:]], **drafting, **about}
-        routing = {} if arm.startswith("all-") else {"routing": {"objective": arm}}
-        return {"version": 1, "pools": pools, "models": {self.model: {"pools": list(pools)}}, **routing}
+    def __str__(self) -> str:
+        return f"{self.clients} clients" if self.clients else f"{self.rate:g}/s"
 
 
-@dataclass(frozen=True, slots=True)
-class Running:
-    """A gateway that answers."""
-
-    arm: str
-    port: int
-    pid: int
-
-    def get(self, path: str) -> bytes:
-        """The body of a GET; empty where there is no good answer."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
-            body = answer.read()
-        except OSError:
-            return b""
-        finally:
-            connection.close()
-        return body if answer.status == 200 else b""
-
-    def regret(self) -> dict[str, float]:
-        """Seconds saved and lost by its choices so far, by its own speed curves."""
-        sums = {"saved": 0.0, "lost": 0.0}
-        for line in self.get("/metrics").decode().splitlines():
-            for name in sums:
-                if line.startswith(f"gateway_routing_{name}_seconds_total"):
-                    sums[name] += float(line.rpartition(" ")[2])
-        return sums
-
-    def drafting(self) -> list[Any]:
-        """What it says of its MTP pools: acceptance, mean acceptance length, gain."""
-        reports: list[Any] = json.loads(self.get("/gateway/pools") or b"{}").get("mtp", [])
-        return reports
-
-
-def arrivals(rate: float, seconds: float, seed: int) -> list[Ask]:
-    """Poisson arrivals; the same for the same arguments. A tag is `CLASS/TOKENS`."""
-    rng, at, asks = Random(f"{rate} {seconds} {seed}"), 0.0, []
-    labels: list[str] = data("prompts")["tasks"]["classification"]["asks"]
-    while (at := at + rng.expovariate(rate)) < seconds:
-        context = filler(CONTEXT_TOKENS, rng)
-        if rng.random() < 0.5:
-            tokens, kind, wish = SHORT_TOKENS, "short", rng.choice(labels)
-        else:
-            tokens, kind, wish = rng.choice(LONG_TOKENS), "long", rng.choice(class_prompts("prose"))
-        body = {"messages": [{"role": "user", "content": f"{context}\n\n{wish}"}], "max_tokens": tokens}
-        asks.append(Ask(at, body, f"{kind}/{tokens}"))
-    return asks
-
-
-@contextmanager
-def gateways(fleet: Fleet, arms: Sequence[str], folder: Path) -> Iterator[list[Running]]:
-    """A gateway for each arm, with its policy and its log in the folder. Raises StartFailed."""
-    with ExitStack() as stack:
-        found = []
-        for arm, port in zip(arms, free_ports(len(arms)), strict=True):
-            path = folder / f"{arm}.yaml"
-            path.write_text(yaml.safe_dump(fleet.policy(arm), sort_keys=False), "utf-8")
-            argv = python_module("gateway", "serve", "--policy", str(path), "--port", str(port), "--workers", "1")
-            child = stack.enter_context(Child(argv, folder / f"{arm}.log"))
-            running = Running(arm, port, child.pid)
-            child.wait_until(lambda running=running: bool(running.get("/ready")), 60.0)  # type: ignore[misc]
-            found.append(running)
-        yield found
-
-
-async def drive(running: Running, model: str, asks: Sequence[Ask]) -> tuple[list[Row], float]:
-    """(rows, the clock's time of the first arrival's start)."""
+async def drive(running: Running, model: str, arrivals: Sequence[Arrival], seed: int, clients: int = 0) -> list[Row]:
+    """The rows in order of their start."""
     rows: list[Row] = []
     target = Target(label=running.arm, url=f"http://127.0.0.1:{running.port}", model=model)
     endpoint = await Endpoint(target, monotonic).open()
+    requests = asks(arrivals, seed)
     try:
-        start = monotonic()
-        await open_loop(endpoint, asks, monotonic, rows.append)
+        if clients:
+            bodies = iter(requests)
+
+            async def client() -> None:
+                for ask in bodies:
+                    rows.append(await endpoint.ask(ask.body, tag=ask.tag))
+
+            await asyncio.gather(*(client() for _ in range(clients)))
+        else:
+            await open_loop(endpoint, requests, monotonic, rows.append)
     finally:
         await endpoint.aclose()
-    return rows, start
+    return sorted(rows, key=lambda row: row.sent)
 
 
-def cell(running: Running, model: str, asks: Sequence[Ask], seconds: float, dropped: float) -> dict[str, Any]:
-    """One arm under one list of arrivals; those due in the first `dropped` share of the time are not counted."""
-    before, busy = running.regret(), cpu_seconds(family(running.pid))
-    rows, start = asyncio.run(drive(running, model, asks))
+def cell(running: Running, model: str, load: Load, options: argparse.Namespace, number: int) -> dict[str, Any]:
+    """One arm under one load; the first `dropped` share of the requests is not counted."""
+    arrivals = load.draw(options, number)
+    before, busy, start = running.regret(), cpu_seconds(family(running.pid)), monotonic()
+    rows = asyncio.run(drive(running, model, arrivals, number, load.clients))
     wall = monotonic() - start
     used = cpu_seconds(family(running.pid)) - busy
     asyncio.run(asyncio.sleep(PAUSE))
     regret = {name: round(value - before[name], 3) for name, value in running.regret().items()}
-    counted = [row for row in rows if row.sent >= start + dropped * seconds]
+    counted = rows[round(options.dropped * len(rows)) :]
     served = sum(row.tokens for row in rows if not row.error)
     about = {"wall_s": round(wall, 2), "tokens_per_s": round(served / wall, 1), "gateway_cpu": round(used / wall, 3)}
     return {**about, "regret_s": regret, "classes": figures(counted), "rows": counted}
@@ -186,21 +102,21 @@ def cell(running: Running, model: str, asks: Sequence[Ask], seconds: float, drop
 
 def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """All rounds. Raises StartFailed."""
-    kept: dict[tuple[float, str], list[dict[str, Any]]] = {}
+    kept: dict[tuple[Load, str], list[dict[str, Any]]] = {}
     arms: list[str] = options.arms
+    loads = [*(Load(rate=rate) for rate in options.rates), *(Load(clients=number) for number in options.clients)]
     with gateways(fleet, arms, folder) as running:
         for one in running:
-            asks = arrivals(max(options.rates), options.warm_up, -1)
-            rows, _ = asyncio.run(drive(one, fleet.model, asks))
+            warm = poisson(max(options.rates, default=8.0), options.warm_up, -1, options.mix)
+            rows = asyncio.run(drive(one, fleet.model, warm, -1))
             _say(f"warm-up {one.arm}: {len(rows)} requests, {sum(bool(row.error) for row in rows)} errors")
         turn = 0
         for number in range(options.rounds):
-            for rate in options.rates:
-                asks = arrivals(rate, options.seconds, number)
+            for load in loads:
                 for one in running[turn:] + running[:turn]:
-                    made = cell(one, fleet.model, asks, options.seconds, options.dropped)
-                    kept.setdefault((rate, one.arm), []).append(made)
-                    _say(f"round {number + 1}, {rate:g}/s, {one.arm}: {_line(made)}")
+                    made = cell(one, fleet.model, load, options, number)
+                    kept.setdefault((load, one.arm), []).append(made)
+                    _say(f"round {number + 1}, {load}, {one.arm}: {_line(made)}")
                 turn = (turn + 1) % len(running)
                 if options.json:
                     # What there is survives an end at any moment.
@@ -213,7 +129,7 @@ def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str
 def _result(
     fleet: Fleet,
     options: argparse.Namespace,
-    kept: dict[tuple[float, str], list[dict[str, Any]]],
+    kept: dict[tuple[Load, str], list[dict[str, Any]]],
     running: Sequence[Running],
 ) -> dict[str, Any]:
     return {
@@ -225,10 +141,11 @@ def _result(
             "cards": len(fleet.cards),
             "rounds": options.rounds,
             "seconds": options.seconds,
-            "not_counted": f"arrivals of the first {options.dropped:.0%} of the time",
-            "mix": f"half {SHORT_TOKENS} tokens, half one of {', '.join(map(str, LONG_TOKENS))}",
+            "not_counted": f"the first {options.dropped:.0%} of the requests",
+            "mix": told(options.mix),
+            "shares": dict(options.mix),
         },
-        "cells": [{"rate": rate, "arm": arm, **pooled(made)} for (rate, arm), made in kept.items()],
+        "cells": [{**load.as_dict(), "arm": arm, **pooled(made)} for (load, arm), made in kept.items()],
         "drafting": {one.arm: one.drafting() for one in running},
     }
 
@@ -247,7 +164,11 @@ def _say(text: str) -> None:
 
 
 def _rates(text: str) -> list[float]:
-    return [float(part) for part in text.split(",")]
+    return [float(part) for part in text.split(",") if part]
+
+
+def _clients(text: str) -> list[int]:
+    return [int(part) for part in text.split(",") if part]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -258,9 +179,12 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--k", type=int, default=2, help="tokens that the MTP engines draft (%(default)s)")
     found.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), metavar="ARM,...")
     found.add_argument("--rates", type=_rates, default=[8.0, 20.0, 40.0], metavar="R,...", help="requests a second")
+    found.add_argument("--clients", type=_clients, default=[], metavar="N,...", help="of closed loops (none)")
+    found.add_argument("--mix", type=parse_shares, default=HALVES, metavar="KIND=SHARE,...", help="short, prose, code")
+    found.add_argument("--measured", metavar="FILE", help="profile file of the arms NAME-measured")
     found.add_argument("--rounds", type=int, default=2)
     found.add_argument("--seconds", type=float, default=12.0, help="of arrivals, for each arm, rate and round")
-    found.add_argument("--dropped", type=float, default=0.2, help="share of the time that is not counted")
+    found.add_argument("--dropped", type=float, default=0.2, help="share of the requests, the first ones, not counted")
     found.add_argument("--warm-up", type=float, default=6.0, metavar="S", help="of arrivals before the first round")
     found.add_argument("--note", default="", help="hardware and engines, kept with the figures")
     found.add_argument("--folder", type=Path, help="keeps the policies and logs (default: a temporary one)")
@@ -270,7 +194,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
-    fleet = Fleet(tuple(options.card), options.model, options.profile, options.k)
+    fleet = Fleet(tuple(options.card), options.model, options.profile, options.k, options.measured)
     if len(fleet.cards) < 2:
         print("gpu_arms: an arm that chooses needs two cards (--card)", file=sys.stderr)
         return 2

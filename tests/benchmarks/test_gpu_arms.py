@@ -10,9 +10,12 @@ import yaml
 
 from gateway.bench.rows import Row
 from gateway.policy.load import load_policy
+from gateway.simulate.mixed import in_order, poisson
 from gateway.types import PoolKind
-from tests.benchmarks.gpu_arms import ARMS, Card, Fleet, arrivals
+from tests.benchmarks.gpu_arms import ARMS
 from tests.benchmarks.gpu_figures import figures, pooled
+from tests.benchmarks.gpu_fleet import Card, Fleet
+from tests.benchmarks.gpu_traffic import asks, parse_shares
 
 CARDS = (Card("http://127.0.0.1:1", "http://127.0.0.1:2"), Card("http://127.0.0.1:3", "http://127.0.0.1:4"))
 FLEET = Fleet(CARDS, "gemma-4-e4b", "h200/e4b", 2)
@@ -46,26 +49,47 @@ class TestPolicies:
         assert kinds.pop("all-MTP") == {PoolKind.MTP}
         assert all(found == {PoolKind.PLAIN, PoolKind.MTP} for found in kinds.values())
 
+    def test_an_arm_may_start_from_a_measured_profile(self) -> None:
+        """`fleet-measured` is `fleet` from another profile."""
+        fleet = Fleet(CARDS, "gemma-4-e4b", "h200/e4b", 2, "mine.yaml")
+
+        policy = fleet.policy("fleet-measured")
+
+        assert policy["routing"] == {"objective": "fleet"}
+        assert {pool["profile"] for pool in policy["pools"].values()} == {"mine.yaml"}
+        assert fleet.policy("fleet")["pools"]["plain"]["profile"] == "h200/e4b"
+
     def test_a_card_needs_both_addresses(self) -> None:
         """One address alone is refused in the words of the option."""
         with pytest.raises(argparse.ArgumentTypeError, match="plain and the MTP"):
             Card.parse("http://127.0.0.1:1")
 
 
-class TestArrivals:
+SHARES = {"short": 0.5, "prose": 0.25, "code": 0.25}
+
+
+class TestTraffic:
     def test_the_same_seed_makes_the_same_requests(self) -> None:
         """Arms of one round get equal lists, another round a different one."""
-        assert arrivals(5.0, 20.0, 1) == arrivals(5.0, 20.0, 1)
-        assert arrivals(5.0, 20.0, 1) != arrivals(5.0, 20.0, 2)
+        assert asks(poisson(5.0, 20.0, 1, SHARES), 1) == asks(poisson(5.0, 20.0, 1, SHARES), 1)
+        assert poisson(5.0, 20.0, 1, SHARES) != poisson(5.0, 20.0, 2, SHARES)
+        assert in_order(9, 1, SHARES) == in_order(9, 1, SHARES) != in_order(9, 2, SHARES)
 
-    def test_both_classes_come_at_about_the_rate(self) -> None:
-        """Arrivals lie within the time, near the rate, about half of them short, and tags tell the tokens asked for."""
-        asks = arrivals(20.0, 50.0, 0)
+    def test_the_kinds_come_at_about_their_shares_and_the_rate(self) -> None:
+        """Arrivals lie within the time, near the rate, kinds near their shares, and tags tell the tokens asked for."""
+        found = asks(poisson(20.0, 50.0, 0, SHARES), 0)
 
-        assert 900 < len(asks) < 1100
-        assert all(0 <= ask.at < 50.0 for ask in asks)
-        assert 0.4 < sum(ask.tag == "short/8" for ask in asks) / len(asks) < 0.6
-        assert all(ask.body["max_tokens"] == int(ask.tag.partition("/")[2]) for ask in asks)
+        assert 900 < len(found) < 1100
+        assert all(0 <= ask.at < 50.0 for ask in found)
+        assert 0.4 < sum(ask.tag == "short/8" for ask in found) / len(found) < 0.6
+        assert 0.18 < sum(ask.tag.startswith("code/") for ask in found) / len(found) < 0.32
+        assert all(ask.body["max_tokens"] == int(ask.tag.partition("/")[2]) for ask in found)
+
+    @pytest.mark.parametrize("text", ["short", "verse=1", "short=-1,prose=2", "short=0"])
+    def test_a_mix_without_sense_is_refused(self, text: str) -> None:
+        """Kinds that there are not and shares that are none end in the option's own words."""
+        with pytest.raises(argparse.ArgumentTypeError):
+            parse_shares(text)
 
 
 class TestFigures:
