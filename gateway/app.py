@@ -102,7 +102,7 @@ def build(
         await core.store.start(lambda: local_view(core))
         await sharing.restore()
         running = [
-            Prober(core.pools, rng).run(),
+            Prober(core.pools, rng, lambda: core.store.others).run(),
             discovery.run(),
             keep_gauges(core),
             sharing.run(),

@@ -14,7 +14,8 @@ import struct
 from collections.abc import Mapping
 
 from gateway.api.core import Core, Learned
-from gateway.state.store import EndpointView, Store, View
+from gateway.state.store import Store, View
+from gateway.upstream.doubt import voice
 
 log = logging.getLogger("gateway.state")
 
@@ -24,12 +25,11 @@ _NUMBER = struct.Struct("<Q")
 
 
 def local_view(core: Core) -> View:
-    """This process's in-flight counts and breaker states, by pool and URL."""
+    """This process's in-flight counts, and which endpoints work for it or are broken, by pool and URL."""
     core.limits.tick()
+    now = core.clock()
     endpoints = {
-        f"{pool.name} {endpoint.url}": EndpointView(endpoint.in_flight, not endpoint.available())
-        for pool in core.pools
-        for endpoint in pool.endpoints
+        f"{pool.name} {endpoint.url}": voice(endpoint, now) for pool in core.pools for endpoint in pool.endpoints
     }
     return View(endpoints, core.limits.in_flight())
 

@@ -201,6 +201,7 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
                 "consecutive_failures": s.failures,
                 "weight": s.weight,
                 "slice": s.slice,
+                "doubted": s.doubted,
                 "elsewhere": asdict(elsewhere) if (elsewhere := others.get(f"{name} {s.url}")) else None,
             }
             for s in (endpoint.statistics() for endpoint in (live.endpoints if live else ()))

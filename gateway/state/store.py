@@ -62,7 +62,11 @@ class EndpointView:
 
     in_flight: int = 0
     shut: bool = False
-    """Whether the replica's breaker keeps requests away."""
+    """Whether the replica has found it broken."""
+    works: bool = False
+    """Whether it has answered the replica of late. Neither: the replica has nothing to say."""
+    hung: bool = False
+    """Shut, because it hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +85,11 @@ class EndpointSum:
 
     in_flight: int
     shut: int
-    """Replicas whose breaker keeps requests away."""
+    """Replicas that have found it broken."""
+    works: int = 0
+    """Replicas that it has answered of late."""
+    hung: int = 0
+    """Replicas for which it hangs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +180,12 @@ class Store(Protocol):
 
 def merge(views: Mapping[str, View]) -> Others:
     """Adds up views of several replicas."""
-    in_flight: dict[str, int] = {}
-    shut: dict[str, int] = {}
+    endpoints: dict[str, list[int]] = {}
     keys: dict[str, int] = {}
     for view in views.values():
         for name, endpoint in view.endpoints.items():
-            in_flight[name] = in_flight.get(name, 0) + endpoint.in_flight
-            shut[name] = shut.get(name, 0) + endpoint.shut
+            said = (endpoint.in_flight, endpoint.shut, endpoint.works, endpoint.hung)
+            endpoints[name] = [total + one for total, one in zip(endpoints.get(name, (0, 0, 0, 0)), said, strict=True)]
         for name, count in view.keys.items():
             keys[name] = keys.get(name, 0) + count
-    return Others(len(views), {name: EndpointSum(n, shut[name]) for name, n in in_flight.items()}, keys)
+    return Others(len(views), {name: EndpointSum(*sums) for name, sums in endpoints.items()}, keys)

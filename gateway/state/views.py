@@ -15,8 +15,10 @@ _VERSION = 1
 def pack(view: View) -> bytes:
     """Endpoints and keys at rest are left out: absent and idle mean the same."""
     endpoints = {name: [e.in_flight, int(e.shut)] for name, e in view.endpoints.items() if e.in_flight or e.shut}
+    works = [name for name, e in view.endpoints.items() if e.works]
+    hung = [name for name, e in view.endpoints.items() if e.hung]
     keys = {name: count for name, count in view.keys.items() if count}
-    return orjson.dumps({"version": _VERSION, "endpoints": endpoints, "keys": keys})
+    return orjson.dumps({"version": _VERSION, "endpoints": endpoints, "works": works, "hung": hung, "keys": keys})
 
 
 def unpack_all(blobs: Mapping[str, bytes]) -> dict[str, View]:
@@ -29,7 +31,11 @@ def _unpack(blob: bytes) -> View | None:
         data: Any = orjson.loads(blob)
         if data["version"] != _VERSION:
             return None
-        endpoints = {str(name): EndpointView(int(n), bool(shut)) for name, (n, shut) in data["endpoints"].items()}
+        told, works, hung = data["endpoints"], set(data.get("works", ())), set(data.get("hung", ()))
+        endpoints = {
+            str(name): EndpointView(int(n), bool(shut), name in works, name in hung)
+            for name, (n, shut) in ({name: (0, 0) for name in works} | told).items()
+        }
         return View(endpoints, {str(name): int(n) for name, n in data["keys"].items()})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None

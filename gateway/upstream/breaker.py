@@ -14,6 +14,7 @@ Words and states follow linkerd's breakers, where the open gate is the one that 
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from random import Random
 
@@ -54,6 +55,7 @@ class Breaker:
         "_rng",
         "_window",
         "consecutive",
+        "doubt",
         "epoch",
         "gate",
         "ramp_from",
@@ -78,7 +80,9 @@ class Breaker:
         self.trial_since: float | None = None
         """When the running trial began; None outside of PROBATION or while none runs."""
         self.ramp_from: float | None = None
-        """When the slow start began; None once it is over."""
+        """When the slow start began; None once it is over and nobody doubts the endpoint."""
+        self.doubt = 1.0
+        """The part of its weight that other replicas' findings leave the endpoint."""
         self._opened_at = 0.0
 
     def configure(self, policy: BreakerPolicy) -> None:
@@ -161,14 +165,22 @@ class Breaker:
         return True
 
     def share(self, now: float) -> float:
-        """The part of its weight that the endpoint has now: 1, or less during a slow start."""
+        """The part of its weight that the endpoint has now: 1, or less during a slow start or under doubt."""
         if self.ramp_from is None:
             return 1.0
         passed = now - self.ramp_from
         if passed >= self._policy.slow_start:
-            self.ramp_from = None
-            return 1.0
-        return max(FIRST_SHARE, passed / self._policy.slow_start)
+            if self.doubt == 1.0:
+                self.ramp_from = None
+            return self.doubt
+        return max(FIRST_SHARE, passed / self._policy.slow_start) * self.doubt
+
+    def doubted(self, part: float) -> None:
+        """Leaves the endpoint that part of its weight until the next call."""
+        self.doubt = part
+        if part < 1.0 and self.ramp_from is None:
+            # One test tells the pickers that a weight is not the policy's.
+            self.ramp_from = -math.inf
 
     def _open(self, now: float) -> None:
         self.gate = Gate.OPEN

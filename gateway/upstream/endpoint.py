@@ -22,6 +22,10 @@ WORKING_SECONDS = 5.0
 """How long an answer shows that the endpoint works."""
 REFUSAL_REST = 0.5
 """Seconds without new requests after a working endpoint refused one for its load."""
+DOUBTED = 0.25
+"""The part of its weight that is left to an idle endpoint which most replicas have found broken: below a half."""
+ONE_AT_A_TIME = 0.001
+"""What is left of that while a request runs there."""
 FAULTS = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 ALIVE = frozenset({Result.OK, Result.CLIENT_ERROR})
 
@@ -47,6 +51,8 @@ class EndpointStatistics:
     rests: float = 0.0
     """Seconds for which the back end asked, or its refusal is taken to ask, for no more requests."""
     streaming: int = 0
+    doubted: bool = False
+    """Most replicas that know say that it is broken."""
 
 
 class Endpoint:
@@ -68,6 +74,7 @@ class Endpoint:
         "probed_up",
         "ready",
         "rests_until",
+        "said_hung",
         "shared",
         "silent",
         "slice",
@@ -113,6 +120,8 @@ class Endpoint:
         """Seconds of silence while something ran here, as `stall` counts them."""
         self.probed_up = True
         """What the last health probe said; optimistic until the first one, so that a start is instant."""
+        self.said_hung = False
+        """Whether it is doubted because it hangs for other replicas."""
         self.draining = False
         self.rests_until = 0.0
         self.ready = True
@@ -174,8 +183,20 @@ class Endpoint:
         return self.streaming > 0 or now - self.answered_at < WORKING_SECONDS
 
     def share(self, now: float) -> float:
-        """Its weight, less during a slow start."""
-        return self.weight if self.breaker.ramp_from is None else self.weight * self.breaker.share(now)
+        """Its weight, less during a slow start and under doubt."""
+        if self.breaker.ramp_from is None:
+            return self.weight
+        return self.weight * self.breaker.share(now) * (ONE_AT_A_TIME if self.doubted and self.in_flight else 1.0)
+
+    @property
+    def doubted(self) -> bool:
+        """Most replicas that know say that it is broken, though this one has not found it so. See `doubt.py`."""
+        return self.breaker.doubt < 0.5
+
+    def doubt(self, part: float, *, hung: bool) -> None:
+        """Leaves it that part of its weight, as other replicas' findings are; `hung`: it hangs for them."""
+        self.breaker.doubted(part)
+        self.said_hung = hung
 
     def rest(self, seconds: float) -> None:
         """No new requests for a while, at the back end's own wish. Not a failure."""
@@ -242,6 +263,7 @@ class Endpoint:
             trip=self.breaker.reason,
             rests=max(self.rests_until - self.clock(), 0.0) if self.rests_until else 0.0,
             streaming=self.streaming,
+            doubted=self.doubted,
         )
 
     def __repr__(self) -> str:

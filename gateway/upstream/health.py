@@ -5,18 +5,22 @@ one-token ping fails on reasoning models and costs engine time). A refusal, or a
 endpoint out at once; silence does so the second time, because a server that is busy with a long prompt may be late
 once. A probe that succeeds brings it back at once, unless its breaker is shut: then it permits a trial.
 
-The same loop looks for stalls, closes endpoints that have drained, and watches the number of open files.
+The same loop heeds what other replicas found (`doubt`; what is doubted anew is probed at once), looks for stalls,
+closes endpoints that have drained, and watches the number of open files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from random import Random
 
 from gateway.errors import GatewayError, NothingAvailable, UpstreamTimeout
 from gateway.policy.schema import Health
+from gateway.state.store import Others
 from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.doubt import heed
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.pools import Pools
 from gateway.upstream.stall import watch_stalls
@@ -33,8 +37,10 @@ SILENCES = 2
 class Prober:
     """Keeps one probing task per endpoint, as the pools stand. `run` until cancelled."""
 
-    def __init__(self, pools: Pools, rng: Random) -> None:
+    def __init__(self, pools: Pools, rng: Random, others: Callable[[], Others] = Others) -> None:
+        """`others` are the other replicas' views."""
         self._pools = pools
+        self._others = others
         self._rng = rng
         self._tasks: dict[Endpoint, asyncio.Task[None]] = {}
         self._health: dict[Endpoint, Health] = {}
@@ -48,6 +54,7 @@ class Prober:
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
                 now = self._pools.clock()
+                self.heed_others(now)
                 watch_stalls(self._pools, now - last)
                 last = now
                 self._pools.shedder.look()
@@ -58,6 +65,14 @@ class Prober:
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
             self._tasks.clear()
+
+    def heed_others(self, now: float) -> None:
+        """Takes in the other replicas' findings; an endpoint that is newly doubted is probed without waiting."""
+        for endpoint in heed(self._pools, self._others(), now):
+            log.warning("other replicas found an endpoint broken", extra={"fields": {"endpoint": endpoint.url}})
+            if (task := self._tasks.get(endpoint)) is not None:
+                task.cancel()
+                self._tasks[endpoint] = asyncio.create_task(self._probe_forever(endpoint))
 
     def _match_pools(self) -> None:
         """A task for each endpoint that is to be probed and has none; a new one probes at once."""

@@ -73,6 +73,8 @@ class Pool:
         self._door = door
         self._limit = policy.limits.in_flight
         self._bounded = False
+        self.doubted = False
+        """Whether other replicas' findings stand against one of its endpoints."""
 
     @property
     def kind(self) -> PoolKind:
@@ -104,7 +106,11 @@ class Pool:
         return PoolLoad(up=self.ready or self._promising(), in_flight=self.in_flight, waiting=self.waiting, full=full)
 
     def _crowded(self) -> bool:
-        return self._bounded and not any(endpoint.room() for endpoint in self.endpoints if endpoint.ready)
+        """No room by the endpoints' own limits, or only where a request finds out whether it works at all."""
+        if not self._bounded and not self.doubted:
+            return False
+        ready = [endpoint for endpoint in self.endpoints if endpoint.ready and endpoint.room()]
+        return all(endpoint.doubted and endpoint.in_flight for endpoint in ready)
 
     def _promising(self) -> int:
         now, patience = self._clock(), self.policy.limits.queue_wait
@@ -127,7 +133,11 @@ class Pool:
         if 0 < self._limit <= self.in_flight:
             return None
         busy = BUSY_FACTOR * self.in_flight / max(self.ready, 1) + BUSY_MARGIN
-        found = (e for e in self.endpoints if e.url == url and e.in_flight <= busy and _usable(e, now, exclude))
+        found = (
+            e
+            for e in self.endpoints
+            if e.url == url and e.in_flight <= busy and not e.doubted and _usable(e, now, exclude)
+        )
         return next(found, None)
 
     def pick(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:

@@ -4,7 +4,7 @@ Two limits, on time during which something ran (idle time does not count):
     past the first byte   no piece on any stream for `breaker.stall`. Streams whose client reads too slowly do not
                           count: their silence is ours.
     before it             nothing at all for `timeouts.first_byte`, which a long prompt may take; for `breaker.stall`
-                          if the endpoint is on trial after a stall. Needed besides the timeout of each request, since
+                          if the endpoint is on trial after a stall, here or for the other replicas. Needed besides the timeout of each request, since
                           clients leave long before that and say nothing.
 
 A health probe cannot find this: the server answers while its engine is frozen.
@@ -45,6 +45,7 @@ def is_stalled(endpoint: Endpoint, stall: float | None, seconds: float) -> bool:
         # Found already; what still runs there has its own limits.
         return False
     endpoint.silent += seconds
-    trial = endpoint.breaker.gate is Gate.PROBATION and endpoint.breaker.reason is Trip.STALL
+    breaker = endpoint.breaker
+    trial = endpoint.said_hung or (breaker.gate is Gate.PROBATION and breaker.reason is Trip.STALL)
     limit = stall if streams or trial else endpoint.timeouts.first_byte
     return limit is not None and endpoint.silent >= limit

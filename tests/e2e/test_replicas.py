@@ -151,9 +151,42 @@ async def test_a_shut_breaker_is_told_to_the_others(server: RedisServer, tmp_pat
             async def shown() -> bool:
                 page = await get(urls[1], "/gateway/pools")
                 (row,) = page.json()["pools"][0]["endpoints"]  # type: ignore[index]
-                return bool(row["elsewhere"] == {"in_flight": 0, "shut": 1})
+                return bool(row["elsewhere"] == {"in_flight": 0, "shut": 1, "works": 0, "hung": 0} and row["doubted"])
 
             await until(shown)
+
+
+async def test_a_fault_of_one_replica_takes_no_endpoint_from_another(server: RedisServer, tmp_path: Path) -> None:
+    """One that finds the only endpoint broken is believed by an idle other one, which serves all the same, sees that
+    it works, and doubts it no longer."""
+    broken = reply({"error": {"message": "x"}}, 503)
+
+    async def for_some(call: Call) -> None:
+        await (broken if b"for the first" in call.request.body else WHOLE)(call)
+
+    async with Stub(for_some) as stub:
+        extra = ", retry: {attempts: 1}, breaker: {failures: 2, shut: 60s}"
+        async with replicas(policy_file(tmp_path, stub.url, extra=extra), server.url) as urls:
+
+            async def row() -> dict[str, Any]:
+                page = await get(urls[1], "/gateway/pools")
+                (found,) = page.json()["pools"][0]["endpoints"]  # type: ignore[index]
+                assert isinstance(found, dict)
+                return found
+
+            async def doubted() -> bool:
+                return bool((await row())["doubted"])
+
+            async def believed_no_longer() -> bool:
+                found = await row()
+                return not found["doubted"] and found["elsewhere"]["shut"] == 1
+
+            for _ in range(2):
+                assert (await ask(urls[0], chat("for the first"))).status == 503
+            await until(doubted)
+            answers = await asyncio.gather(*(ask(urls[1], chat("for the second")) for _ in range(20)))
+            assert [answer.status for answer in answers] == [200] * 20
+            await until(believed_no_longer)
 
 
 @pytest.mark.parametrize("how", ["kill", "freeze"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from random import Random
 
@@ -11,6 +11,7 @@ import pytest
 
 from gateway.errors import UpstreamTimeout
 from gateway.policy.schema import Health
+from gateway.state.store import Others
 from gateway.upstream.health import PROBE_SECONDS, Prober
 from gateway.upstream.pools import Pools
 from tests.answers import close, hang, reply, text
@@ -33,8 +34,8 @@ def split(completions: Answer, health: Answer) -> Answer:
 
 
 @asynccontextmanager
-async def probing(pools: Pools) -> AsyncIterator[Prober]:
-    prober = Prober(pools, Random(1))
+async def probing(pools: Pools, others: Callable[[], Others] = Others) -> AsyncIterator[Prober]:
+    prober = Prober(pools, Random(1), others)
     task = asyncio.create_task(prober.run())
     try:
         yield prober

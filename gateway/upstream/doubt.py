@@ -1,0 +1,61 @@
+"""What other replicas found out about an endpoint: a doubt, which never forbids anything.
+
+Once a second each replica tells which endpoints it has found broken (by breaker or probe) and which work for it (an
+answer began there a moment ago, or its streams move). Of the replicas that say either, this one included,
+
+    most say broken     the endpoint is doubted: every other endpoint and pool goes first, and while there is another,
+                        one request at a time goes there; its health is probed at once; what hangs for the others is
+                        found hung here after `breaker.stall` and not only after `timeouts.first_byte`
+    half or fewer do    it keeps the share of its weight of those for whom it works
+
+Hearsay alone shuts nothing: an endpoint without a better one serves as ever, and the first answer that it gives here
+is a vote of this replica's own. So one replica with a fault in its own network takes no endpoint away from the rest.
+Voices expire with their view, and without Redis there are none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gateway.state.store import EndpointView, Others
+from gateway.upstream.breaker import Gate, Trip
+from gateway.upstream.endpoint import DOUBTED, WORKING_SECONDS, Endpoint
+from gateway.upstream.pool import Pool
+
+
+def voice(endpoint: Endpoint, now: float) -> EndpointView:
+    """What this replica has to say about an endpoint, from its own experience only."""
+    broken = endpoint.found_broken
+    hung = endpoint.breaker.gate is not Gate.OPEN and endpoint.breaker.reason is Trip.STALL
+    return EndpointView(endpoint.in_flight, shut=broken, works=not broken and works(endpoint, now), hung=hung)
+
+
+def works(endpoint: Endpoint, now: float) -> bool:
+    """Whether an answer began there a moment ago, or is still coming."""
+    moving = endpoint.streaming > 0 and endpoint.silent < WORKING_SECONDS
+    return moving or now - endpoint.answered_at < WORKING_SECONDS
+
+
+def heed(pools: Iterable[Pool], others: Others, now: float) -> list[Endpoint]:
+    """Weighs the other replicas' voices against this one's; returns the endpoints that are doubted from now on."""
+    new = []
+    for pool in pools:
+        doubted = False
+        for endpoint in pool.endpoints:
+            said = others.endpoints.get(f"{pool.name} {endpoint.url}")
+            was = endpoint.doubted
+            endpoint.doubt(1.0, hung=False)
+            if said is not None and said.shut and not endpoint.found_broken:
+                _weigh(endpoint, said.shut, said.works + works(endpoint, now), hung=said.hung > 0)
+            doubted |= endpoint.doubted
+            if endpoint.doubted and not was:
+                new.append(endpoint)
+        pool.doubted = doubted
+    return new
+
+
+def _weigh(endpoint: Endpoint, broken: int, sound: int, *, hung: bool) -> None:
+    if broken > sound:
+        endpoint.doubt(DOUBTED, hung=hung)
+    else:
+        endpoint.doubt(sound / (broken + sound), hung=False)
