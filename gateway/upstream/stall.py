@@ -4,8 +4,8 @@ Two limits, on time during which something ran (idle time does not count):
     past the first byte   no piece on any stream for `breaker.stall`. Streams whose client reads too slowly do not
                           count: their silence is ours.
     before it             nothing at all for `timeouts.first_byte`, which a long prompt may take; for `breaker.stall`
-                          if the endpoint is on trial after a stall, here or for the other replicas. Needed besides the timeout of each request, since
-                          clients leave long before that and say nothing.
+                          if the endpoint is on trial after a stall, or hangs for other replicas (`doubt`). Needed
+                          besides the timeout of each request, since clients leave long before that and say nothing.
 
 A health probe cannot find this: the server answers while its engine is frozen.
 """
