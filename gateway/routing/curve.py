@@ -37,14 +37,15 @@ MOST_RUNNING = 512
 USUAL_PROMPT = 256.0
 """Tokens: stall or arithmetic, whichever is larger, is taken as a straight line through such a prompt's."""
 MOST_ELASTIC = 0.9
-_BUCKETS = 10
+_LAST_BUCKET = 9
+_BUCKETS = tuple(running.bit_length() for running in range(1 << _LAST_BUCKET))
 
 _exp = math.exp
 
 
 def bucket_of(running: float) -> int:
     """The load bucket of a batch: 0, 1, 2-3, 4-7, ... 256 and more."""
-    return min(int(running).bit_length(), _BUCKETS - 1)
+    return _BUCKETS[int(running)] if running < MOST_RUNNING else _LAST_BUCKET
 
 
 def _steps(profile: Profile, k: int) -> tuple[float, ...]:
@@ -97,24 +98,26 @@ class Curve:
         self, tokens: float, task: Task, input_tokens: float, load: PoolLoad, cached: float = 0.0
     ) -> CostTerms:  # fmt: skip
         """The cost of one request at this load. Makes no I/O and changes nothing."""
-        up = load.up or 1
-        others = load.in_flight / up
+        up, in_flight, waiting, _, _ = load
         mix = self.mix
+        up = up or 1
+        others = in_flight / up
         step, _, alone, left = self._pace(others)
-        bucket = bucket_of(others)
         fresh = input_tokens - cached if input_tokens - cached > 1.0 else 1.0
         stall = self._fixed * alone + fresh / self._rate
-        slower = _exp(self.ttft.log(bucket))
+        slower = _exp(self.ttft.log(bucket_of(others)))
         first = slower * (1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
         saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
-        wait = load.waiting / up * (mix.residence or first) / max(others, 1.0) if load.waiting else 0.0
+        wait = waiting / up * (mix.residence or first) / max(others, 1.0) if waiting else 0.0
         decode = imposed = elastic = 0.0
         if tokens > 1.0:
             steps = self.steps(tokens - 1.0, task)
             usual = mix.during(others, first + steps * step)
             step, slope, _, left = self._pace(usual)
             decode = steps * step * _exp(self.tpot.log(bucket_of(usual), task))
-            elastic = min(usual * mix.decoding * slope / (step * left), MOST_ELASTIC)
+            elastic = usual * mix.decoding * slope / (step * left)
+            if elastic > MOST_ELASTIC:
+                elastic = MOST_ELASTIC
             imposed = decode * elastic / (1.0 - elastic)
         if others:
             imposed += others * stall / left / (1.0 - elastic)
@@ -204,7 +207,8 @@ class Curve:
             paces.clear()
             self._paced = self.mix.version
         if others > 4.0:
-            others = float(round(others)) if others > 16.0 else round(2.0 * others) / 2.0
+            # Whole numbers are the same key whether they are floats or not.
+            others = round(others) if others > 16.0 else round(2.0 * others) / 2.0
             return paces.get(others) or self._find_pace(others)
         low = int(2.0 * others) / 2.0
         one = paces.get(low) or self._find_pace(low)

@@ -17,7 +17,7 @@ from gateway.profiles import Profile
 from gateway.routing.curve import Curve, bucket_of
 from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.routing.mix import Mix
-from gateway.types import LoadView, Outcome, PoolCost, Result, Task, Usage
+from gateway.types import CostTerms, LoadView, Outcome, Result, Task, Usage
 
 MOST_CURVES = 1024
 TICK = 0.25
@@ -89,27 +89,30 @@ class Curves:
             return
         if decision is None or features is None or usage is None or usage.completion_tokens < 1:
             return
-        curve = self._curves.get((decision.pool, decision.model))
-        cost = next((c for c in decision.costs if c.pool == decision.pool), None)
-        if curve is None or cost is None or cost.terms is None or features.n > 1:
+        pool = decision.pool
+        curve = self._curves.get((pool, decision.model))
+        if curve is None or features.n > 1:
             return
-        task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
-        self._learn(curve, cost, outcome, usage, task, features.stream)
+        for cost in decision.costs:
+            if cost.pool == pool and cost.terms is not None:
+                task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
+                self._learn(curve, cost.terms, outcome, usage, task, features.stream)
+                return
 
     def _learn(
-        self, curve: Curve, cost: PoolCost, outcome: Outcome, usage: Usage, task: Task, stream: bool
+        self, curve: Curve, terms: CostTerms, outcome: Outcome, usage: Usage, task: Task, stream: bool
     ) -> None:  # fmt: skip
-        assert cost.terms is not None
-        assert outcome.sent_upstream is not None
-        now, begun = self._clock(), cost.terms.running
+        sent = outcome.sent_upstream
+        assert sent is not None
+        now, begun = self._clock(), terms.running
         teaches = now - curve.seen >= GAP
         if teaches:
             load = self._view.load(curve.pool) if self._view else None
             curve.up = load.up or 1 if load else 1
             running = (begun + load.in_flight / curve.up) / 2 if load else begun
         tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
-        total = outcome.ended - outcome.sent_upstream
-        until_first = (outcome.first_byte or outcome.ended) - outcome.sent_upstream
+        total = outcome.ended - sent
+        until_first = (outcome.first_byte or outcome.ended) - sent
         streamed = stream and outcome.first_byte is not None
         first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun)
         curve.mix.add(
@@ -126,7 +129,7 @@ class Curves:
         curve.seen = now
         decode = curve.decode_seconds(tokens, task, running)
         keys, firsts = (bucket_of(running), task), (bucket_of(begun),)
-        waits = cost.terms.wait > first
+        waits = terms.wait > first
         after = total - until_first
         if streamed and (tokens == 1 or after > min(0.2 * decode, _LIVELY)):
             if not waits:
@@ -134,7 +137,7 @@ class Curves:
             if tokens > 1:
                 curve.tpot.learn(after / decode, keys, _weight(tokens))
         else:
-            expected = cost.terms.wait + first + decode
+            expected = terms.wait + first + decode
             share = decode / expected
             if share > 0.1:
                 curve.tpot.learn(total / expected, keys, share * _weight(tokens))

@@ -51,8 +51,8 @@ class Mix:
         self.others += (0.03 if self.residence else 1.0) * (others - self.others)
         self._joins += 1.0 / endpoints
         self._prompts += prompt / endpoints
-        share = min(1.0, 0.02 * (1.0 + seconds))
-        self.context += share * (context - self.context)
+        share = 0.02 * (1.0 + seconds)
+        self.context += (share if share < 1.0 else 1.0) * (context - self.context)
         before = self.residence
         self.residence += (0.05 if before else 1.0) * (seconds - before)
         waiting = (1.0 - self.decoding) * before

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gateway.policy.schema import Pool, Routing
 from gateway.routing.curve import Curve
 from gateway.routing.learned import COLD
 from gateway.types import CostTerms, Estimate, PoolKind, Reason
 
+_TOTAL = attrgetter("total")
 TIE_SHARE = 0.01
 """Differences below this share are ties, however much has been measured."""
 TIE_SECONDS = 0.1
@@ -57,26 +59,28 @@ def rank(
     wanted = PoolKind.MTP if long else PoolKind.PLAIN
     if routing.objective == "static":
         return sorted(candidates, key=lambda c: (c.pool.kind is not wanted, c.total)), Reason.THRESHOLD
-    ranked = sorted(candidates, key=total)
+    ranked = sorted(candidates, key=_TOTAL)
     best = ranked[0]
     if len(ranked) == 1 or best.pool.kind is wanted:
-        away.discard((model, long))
+        if away:
+            away.discard((model, long))
         return ranked, Reason.FASTER
-    at = next((at for at, c in enumerate(ranked) if c.pool.kind is wanted), None)
-    if at is None:
+    for other in ranked:
+        if other.pool.kind is wanted:
+            break
+    else:
         return ranked, Reason.FASTER
-    margin = tie_margin(best, ranked[at])
+    margin = tie_margin(best, other)
     if long:
         # A task that was never drafted gets the benefit of the doubt: where it goes instead it could not be learned.
-        margin = max(margin, best.total * ranked[at].curve.tpot.doubt(estimate.task))
+        margin = max(margin, best.total * other.curve.tpot.doubt(estimate.task))
     if (model, long) in away:
         margin /= 2
-    if ranked[at].total - best.total >= margin:
+    if other.total - best.total >= margin:
         away.add((model, long))
         return ranked, Reason.FASTER
     away.discard((model, long))
-    ranked.insert(0, ranked.pop(at))
-    return ranked, Reason.TIE
+    return [other, *(c for c in ranked if c is not other)], Reason.TIE
 
 
 def tie_margin(best: Candidate, other: Candidate) -> float:
@@ -86,7 +90,3 @@ def tie_margin(best: Candidate, other: Candidate) -> float:
     if other.terms.running < 1.0:
         margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD) ** 2)
     return margin
-
-
-def total(candidate: Candidate) -> float:
-    return candidate.total

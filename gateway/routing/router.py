@@ -88,26 +88,30 @@ class Router:
         only to pools that cannot take the request, Forbidden when the key may use none of the model's pools.
         """
         routing, state = self.policy.routing, self.state
-        thread = thread_of(features, hints)
+        thread, name = thread_of(features, hints), model.name
         place = None
         if thread and goes_on(features, hints):
-            place = state.sticky.find(model.name, thread, state.clock(), routing.stickiness)
+            place = state.sticky.find(name, thread, state.clock(), routing.stickiness)
         candidates = self._candidates(model, features, estimate, view, key, place)
         # What a key may not use stays out, whatever else yields below.
         open_ = candidates if key is None or key.pools is None else [c for c in candidates if c.pool.name in key.pools]
         if not open_:
             raise Forbidden(f"key {key.name if key else ''!r} may use no pool of `{model.name}`", param="model")
-        able = [c for c in open_ if c.can]
-        # Where no pool can do it, the back end's own refusal is the right answer, so nothing is gated.
-        free = [c for c in able if c.out is None] or able or open_
+        able = free = [c for c in open_ if c.out is None]
+        if len(free) < len(open_):
+            able = [c for c in open_ if c.can]
+            # Where no pool can do it, the back end's own refusal is the right answer, so nothing is gated.
+            free = free or able or open_
         rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
-        chosen, reason, detail = self._narrow(free, able or open_, rule, hints)
-        if reason is None:
-            reason, detail = _why_narrow(candidates, chosen)
-        ranked, ranked_by = rank(chosen, estimate, routing, state.away, model.name)
+        chosen, reason, detail = free, None, ""
+        if rule or hints.pool:
+            chosen, reason, detail = self._narrow(free, able or open_, rule, hints)
+        if reason is None and len(chosen) == 1:
+            reason, detail = _why_alone(candidates, chosen)
+        ranked, ranked_by = rank(chosen, estimate, routing, state.away, name)
         if reason is None:
             draw = explore and not (key and key.priority > 0)
-            ranked, ranked_by = self._settle(model.name, ranked, ranked_by, place, draw=draw)
+            ranked, ranked_by = self._settle(name, ranked, ranked_by, place, draw=draw)
         first = ranked[0].pool.name
         order = [c.pool.name for c in ranked]
         rest = able or open_
@@ -115,7 +119,7 @@ class Router:
             # Pools that are full or down now come last: when the request waits or fails over they may not be.
             order += [c.pool.name for c in sorted(rest, key=_late) if c not in ranked]
         return Decision(
-            model=model.name,
+            model=name,
             pool=first,
             reason=reason or ranked_by,
             detail=detail,
@@ -215,10 +219,8 @@ def _stay(ranked: list[Candidate], place: Place) -> Candidate | None:
     return kept
 
 
-def _why_narrow(candidates: list[Candidate], chosen: list[Candidate]) -> tuple[Reason | None, str]:
+def _why_alone(candidates: list[Candidate], chosen: list[Candidate]) -> tuple[Reason, str]:
     """The reason where one pool was left before any ranking."""
-    if len(chosen) > 1:
-        return None, ""
     if len(candidates) == 1:
         return Reason.ONLY_POOL, ""
     for candidate in candidates:

@@ -123,7 +123,7 @@ class SimEngine:
 
     def submit(self, job: Job, now: float) -> None:
         """Takes a request; it joins at the next step boundary where there is room."""
-        job.fresh = job.prompt.features.input_tokens
+        job.fresh = job.prompt_tokens = job.prompt.features.input_tokens
         if job.thread and (known := self._threads.get(job.thread)):
             job.cached = min(known, job.fresh - 1)
             job.fresh -= job.cached
@@ -139,19 +139,21 @@ class SimEngine:
 
     def advance(self) -> list[Job]:
         """Ends the jump or the joining step that `next_at` is the end of; returns who is done."""
-        now = self.next_at
+        now, jump, running = self.next_at, self._jump, self._running
         done: list[Job] = []
-        running = self._running
-        self._step += self._jump
-        self._context += self._growth * self._jump
-        self.drafts += len(running) * self._jump
-        self.accepted += self._length * self._jump
-        for job in self._joining:
-            self._begin(job, now, done)
-        self._joining.clear()
-        while running and running[0][0] <= self._step:
+        if jump:
+            self._step += jump
+            self._context += self._growth * jump
+            self.drafts += len(running) * jump
+            self.accepted += self._length * jump
+        if self._joining:
+            for job in self._joining:
+                self._begin(job, now, done)
+            self._joining.clear()
+        step = self._step
+        while running and running[0][0] <= step:
             job = heappop(running)[2]
-            self._context -= job.prompt.features.input_tokens + job.tokens
+            self._context -= job.prompt_tokens + job.tokens
             self._growth -= job.growth
             self._length -= job.length
             self._end(job, now, done)
@@ -168,22 +170,27 @@ class SimEngine:
         left = job.tokens - 1
         if not left:
             return self._end(job, now, done)
-        k = self.speeds.k_at[min(len(self._running) + 1, self.seats)]
-        job.steps = self._steps_for(job, left, k)
-        job.length = self.speeds.moments(job.prompt.task, k)[0] if k else 1.0
-        self._length += job.length
-        job.growth = left / job.steps
-        job.ends_at = self._step + job.steps
-        heappush(self._running, (job.ends_at, next(self._number), job))
-        self._context += job.prompt.features.input_tokens + 1
-        self._growth += job.growth
+        running = self._running
+        batch = len(running) + 1
+        k = self.speeds.k_at[batch if batch < self.seats else self.seats]
+        if k:
+            job.length = length = self.speeds.moments(job.prompt.task, k)[0]
+            job.steps = steps = self._steps_for(job, left, k)
+        else:
+            job.length, job.steps = length, steps = 1.0, left
+        job.growth = growth = left / steps
+        job.ends_at = ends_at = self._step + steps
+        heappush(running, (ends_at, next(self._number), job))
+        self._length += length
+        self._growth += growth
+        self._context += job.prompt_tokens + 1
         return None
 
     def _end(self, job: Job, now: float, done: list[Job]) -> None:
         job.ended = now
         self._reserved -= job.reserved
         if job.thread:
-            self._threads[job.thread] = job.prompt.features.input_tokens + job.tokens
+            self._threads[job.thread] = job.prompt_tokens + job.tokens
             self._threads.move_to_end(job.thread)
             if len(self._threads) > self._most_threads:
                 self._threads.popitem(last=False)
@@ -195,7 +202,7 @@ class SimEngine:
         batch = len(running)
         if self._waiting and (prompts := self._admit(batch)):
             # Neighbours take GPU time, which the prompts' arithmetic is and the host's part of a stall is not.
-            share = self._share
+            share = self._share if self.neighbours else 1
             seconds = (
                 share * self.speeds.step(batch, self._context / batch) + self.speeds.stall(share * prompts)
                 if batch
@@ -209,10 +216,9 @@ class SimEngine:
             if self.neighbours:
                 self._jump = min(self._jump, SHARED_JUMP)
             middle = (self._context + self._growth * self._jump / 2) / batch
-            self._each = self._share * self.speeds.step(batch, middle)
-            seconds = self._jump * self._each
+            self._each = each = self.speeds.step(batch, middle) * (self._share if self.neighbours else 1)
             self._from = now
-            self.next_at = now + seconds
+            self.next_at = now + self._jump * each
             return
         else:
             self._jump, self._each = 0, 0.0
@@ -229,7 +235,7 @@ class SimEngine:
             if not job.reserved:
                 if not self._fits(job) or batch + len(self._joining) >= self.seats:
                     break
-                job.reserved = job.prompt.features.input_tokens + job.tokens
+                job.reserved = job.prompt_tokens + job.tokens
                 self._reserved += job.reserved
             took = min(job.fresh, budget - planned)
             planned += took
@@ -242,12 +248,11 @@ class SimEngine:
     def _fits(self, job: Job) -> bool:
         if len(self._running) >= self.seats:
             return False
-        wanted = job.prompt.features.input_tokens + job.tokens
-        return not self._reserved or bool(job.reserved) or self._reserved + wanted <= self.kv_tokens
+        if not self._reserved or job.reserved:
+            return True
+        return self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
 
     def _steps_for(self, job: Job, tokens: int, k: int) -> int:
-        if not k:
-            return tokens
         mean, variance = self.speeds.moments(job.prompt.task, k)
         expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
         steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
@@ -273,7 +278,7 @@ class SimEngine:
     @property
     def _share(self) -> int:
         """How many times longer the GPU takes, for engines that share it in time slices."""
-        return 1 + sum(1 for other in self.neighbours if other.busy) if self.neighbours else 1
+        return 1 + sum(1 for other in self.neighbours if other.busy)
 
 
 def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:

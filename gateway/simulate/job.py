@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.types import Estimate, Features, Hints, Task
+from gateway.types import Decision, Estimate, Features, Hints, Task
+from gateway.upstream.lease import Lease
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,6 +37,11 @@ class Job:
     thread: int = 0
     """The conversation; 0 is none."""
 
+    prompt_tokens: int = 0
+    """In all, as the engine counts them."""
+    lease: Lease | None = None
+    decision: Decision | None = None
+    """The router's, where one decides."""
     steps: int = 0
     """Decode steps that it takes in all, once that is known."""
     ends_at: int = 0

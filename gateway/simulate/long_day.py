@@ -17,7 +17,7 @@ from gateway.simulate.arms import ARMS
 from gateway.simulate.hardware import MACHINES, capacity
 from gateway.simulate.job import Job, Prompt, Workload
 from gateway.simulate.prompts import answer_tokens, chooser, make_prompts
-from gateway.simulate.run import Cell, Figures, run
+from gateway.simulate.run import Cell, figures, play
 from gateway.simulate.workload import MIXES, PROMPTS, day_rate
 
 PARTS = 48
@@ -65,10 +65,10 @@ def play_part(rate: float, hours: float, part: int, seed: int) -> dict[str, Any]
                 plain=engines - engines // 2, mtp=engines // 2, seed=seed)  # fmt: skip
     spec = next(arm for arm in ARMS if arm.name == "fleet")
     warm = min(WARM_SECONDS * rate / max(len(jobs), 1), 0.2)
-    found: Figures = run(cell, spec, 1.0, warm=warm)
+    found = figures(*play(cell, spec, jobs), warm)
     counted = len(jobs) - round(len(jobs) * warm)
-    figures = {"mean_s": round(found.mean, 4), "p99_s": round(found.p99, 4), "taken": found.taken}
-    return {"hour": round(part * hours / PARTS, 3), "engines": engines, "requests": counted} | figures
+    row = {"mean_s": round(found.mean, 4), "p99_s": round(found.p99, 4), "taken": found.taken}
+    return {"hour": round(part * hours / PARTS, 3), "engines": engines, "requests": counted} | row
 
 
 def engines_for(rate: float, jobs: list[Job]) -> int:

@@ -124,7 +124,7 @@ def try_fleet(need: Need, fleet: Fleet) -> Played:
         k=fleet.k or None,
         seed=need.seed,
     )
-    jobs, taken = play(cell, _arm(fleet), need.rate)
+    jobs, taken = play(cell, _arm(fleet), need.workload.at_rate(need.rate))
     counted = jobs[round(len(jobs) * WARM) :]
     every = _percentiles(counted)
     last = _percentiles(counted[-max(len(counted) // 4, 1) :])

@@ -8,8 +8,10 @@ outcomes of other prompts of the same templates, as a gateway is that has run fo
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import accumulate
 from random import Random
 from typing import Any, Protocol
 
@@ -168,7 +170,9 @@ def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
     messages = [{"role": "system", "content": template.system}] if template.system else []
     messages.append({"role": "user", "content": user})
     body = {"model": MODEL, "messages": messages, "stream": True, **(template.extra or {})}
-    return features_of(body), template, math.log(template.median) + template.between * rng.gauss(0.0, 1.0)
+    # Users' conversations differ though their words are these few; the workloads that have conversations number them.
+    features = replace(features_of(body), thread_key=0)
+    return features, template, math.log(template.median) + template.between * rng.gauss(0.0, 1.0)
 
 
 def _draw(log_median: float, spread: float, rng: Random) -> int:
@@ -181,5 +185,6 @@ Chooser = Callable[[Random], str]
 def chooser(shares: Mapping[str, float]) -> Chooser:
     """Draws a class by its share."""
     kinds: Sequence[str] = list(shares)
-    weights = list(shares.values())
-    return lambda rng: rng.choices(kinds, weights)[0]
+    bounds = list(accumulate(shares.values()))
+    total, last = bounds[-1], len(kinds) - 1
+    return lambda rng: kinds[bisect(bounds, rng.random() * total, 0, last)]

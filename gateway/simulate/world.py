@@ -93,23 +93,24 @@ class World:
         self.pools.apply(policy)
         self._pool_of = {id(engines[row.url]): pool.name for pool in policy.pools.values() for row in pool.endpoints}
         self._queue: FairQueue[_Waiting] = FairQueue()
+        self._queued = 0
         self._events: list[tuple[float, int, SimEngine]] = []
         self._number = 0
-        self._sent: dict[int, tuple[Lease, Decision | None]] = {}
         self._counted = {name: (0.0, 0.0) for name in policy.pools}
         self.taken: dict[str, int] = dict.fromkeys(policy.pools, 0)
 
     def run(self, jobs: Sequence[Job], arm: Arm, at: Sequence[tuple[float, Callable[[], None]]] = ()) -> None:
         """Plays all jobs to their end; `at` are things that happen at given times, in order."""
-        events, clock = self._events, self.clock
+        events, clock, coming = self._events, self.clock, iter(jobs)
         upcoming, look = list(at), TELEMETRY
-        index, last = 0, len(jobs)
+        job = next(coming, None)
+        arrival = job.at if job else math.inf
         while True:
-            arrival = jobs[index].at if index < last else math.inf
             while events and events[0][2].next_at != events[0][0]:
                 heappop(events)
-            engine_at = events[0][0] if events else math.inf
-            now = arrival if arrival <= engine_at else engine_at
+            now = events[0][0] if events else math.inf
+            if arrives := arrival <= now:
+                now = arrival
             if now == math.inf:
                 return
             while upcoming and upcoming[0][0] <= now:
@@ -118,19 +119,21 @@ class World:
                 self._look(arm)
                 look = now + TELEMETRY
             clock.now = now
-            if arrival <= engine_at:
-                self._arrive(jobs[index], arm)
-                index += 1
+            if arrives and job:
+                self._arrive(job, arm)
+                job = next(coming, None)
+                arrival = job.at if job else math.inf
             else:
                 self._advance(heappop(events)[2], arm)
 
     def _arrive(self, job: Job, arm: Arm) -> None:
         found = arm.decide(job, self.pools)
         decision, order = (None, found) if isinstance(found, tuple) else (found, found.order)
+        job.decision = decision
         lease = self._wished(decision) if decision is not None and decision.endpoint else None
         lease = lease or self.pools.admission.take(order)
         if lease is not None:
-            self._send(job, lease, decision)
+            self._send(job, lease)
             return
         self._queue.add(_Waiting(job, order, decision))
         self._count(order, 1)
@@ -144,40 +147,43 @@ class World:
             return None
         return Lease(pool, endpoint, self.clock.now)
 
-    def _send(self, job: Job, lease: Lease, decision: Decision | None) -> None:
+    def _send(self, job: Job, lease: Lease) -> None:
         engine = self._engines[lease.endpoint.url]
-        job.sent = self.clock.now
+        job.sent = now = self.clock.now
+        job.lease = lease
         self.taken[lease.pool] += 1
-        self._sent[id(job)] = (lease, decision)
         before = engine.next_at
-        engine.submit(job, job.sent)
+        engine.submit(job, now)
         if engine.next_at != before:
             self._push(engine)
 
     def _advance(self, engine: SimEngine, arm: Arm) -> None:
         for job in engine.advance():
-            lease, decision = self._sent.pop(id(job))
+            lease, decision = job.lease, job.decision
+            assert lease is not None
             lease.release(Result.OK)
+            job.lease = job.decision = None
             if decision is not None and decision.pool == lease.pool:
                 arm.observe(outcome_of(job, decision, lease.endpoint.url))
         if engine.next_at < math.inf:
             self._push(engine)
-        if len(self._queue):
+        if self._queued:
             self._serve(self._pool_of[id(engine)])
 
     def _serve(self, name: str) -> None:
         """Gives the places of a pool to those who wait."""
         pool = self.pools[name]
-        while self._queue and (endpoint := pool.pick(self.clock.now)) is not None:
+        while self._queued and (endpoint := pool.pick(self.clock.now)) is not None:
             entry = self._queue.first((name,))
             if entry is None:
                 return
             self._queue.serve(entry)
             self._count(entry.order, -1)
-            self._send(entry.job, Lease(pool, endpoint, self.clock.now), entry.decision)
+            self._send(entry.job, Lease(pool, endpoint, self.clock.now))
 
     def _count(self, order: tuple[str, ...], change: int) -> None:
         """Keeps the pools' own counts of who waits, which routing sees."""
+        self._queued += change
         for name in order:
             self.pools[name].eligible += change
         self.pools[order[0]].waiting += change

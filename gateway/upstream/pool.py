@@ -102,13 +102,12 @@ class Pool:
         self._door.freed()
 
     def load(self) -> PoolLoad:
-        full = self.eligible > 0 or (self._limit > 0 and self.in_flight >= self._limit) or self._crowded()
-        return PoolLoad(up=self.ready or self._promising(), in_flight=self.in_flight, waiting=self.waiting, full=full)
+        running = self.in_flight
+        full = self.eligible > 0 or 0 < self._limit <= running or ((self._bounded or self.doubted) and self._crowded())
+        return PoolLoad(self.ready or self._promising(), running, self.waiting, full)
 
     def _crowded(self) -> bool:
         """No room by the endpoints' own limits, or only where a request finds out whether it works at all."""
-        if not self._bounded and not self.doubted:
-            return False
         ready = [endpoint for endpoint in self.endpoints if endpoint.ready and endpoint.room()]
         return all(endpoint.doubted and endpoint.in_flight for endpoint in ready)
 
