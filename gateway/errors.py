@@ -152,3 +152,16 @@ class UpstreamTimeout(GatewayError):
         super().__init__(message)
         self.phase = phase
         """`connect`, `first_byte`, `idle` or `total`."""
+
+
+def let_go(error: BaseException) -> None:
+    """Cuts an error that has been dealt with off the frames that it came through, and all that led to it likewise.
+
+    Such a frame often holds the error itself, and with it the request's body and all else: a cycle that would last
+    until a garbage collection.
+    """
+    chain: list[BaseException | None] = [error]
+    while chain:
+        if (one := chain.pop()) is not None and one.__traceback__ is not None:
+            one.__traceback__ = None
+            chain += (one.__cause__, one.__context__)

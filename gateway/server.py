@@ -30,7 +30,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def has_body(self) -> bool:
         # A later request's cycle, if there is one already, came after the whole of this one.
-        return not self.cycle.more_body
+        return self.cycle is None or not self.cycle.more_body
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -41,3 +41,9 @@ class ClientConnection(HttpToolsProtocol):
         self._lost = True
         if self._on_lost is not None:
             self._on_lost()
+        # After a reset it would hold on to all this for as long as clients may keep idle connections.
+        self._unset_keepalive_if_required()
+        # A cycle knows its connection, by its scope: without these references each goes when the last of them is let
+        # go, and none waits for a garbage collection.
+        self.pipeline.clear()
+        self.cycle = self.scope = None  # type: ignore[assignment]

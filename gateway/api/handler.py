@@ -23,6 +23,7 @@ from gateway.errors import (
     RequestTimeout,
     TooManyRequests,
     UpstreamTimeout,
+    let_go,
 )
 from gateway.records import record
 from gateway.types import Result
@@ -79,6 +80,7 @@ class Handler:
             await self.serve(Incoming(scope, head, active, exchange, down, dialect))
         except GatewayError as error:
             await _answer(core, active, exchange, down, dialect, error, closing=core.draining)
+            let_go(error)
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:

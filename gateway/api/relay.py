@@ -15,7 +15,7 @@ from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold
-from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, let_go
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
 from gateway.upstream.proxy import GATHER_BYTES, Opened
@@ -158,6 +158,8 @@ class StreamRelay:
             exchange.result = Result.TIMEOUT if isinstance(failure, UpstreamTimeout) else Result.TRUNCATED
             exchange.error = failure.code
             await self._fail(failure)
+        if failure is not None:
+            let_go(failure)
         await self._down.end()
 
     def _read_tail(self) -> None:

@@ -94,7 +94,7 @@ def _load(raw: bytes) -> object:
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as exc:
-        first = exc
+        first = exc.msg
     if not raw.strip():
         raise BadRequest("The body is empty; a JSON object is needed.")
     try:
@@ -108,7 +108,7 @@ def _load(raw: bytes) -> object:
         raise BadRequest("The body is nested too deeply.") from None
     except ValueError:
         # Integers of thousands of digits: Python refuses to convert them and gives no position.
-        raise BadRequest(f"The body is not valid JSON: {first.msg}.") from None
+        raise BadRequest(f"The body is not valid JSON: {first}.") from None
 
 
 def _is_object(view: bytes) -> bool:

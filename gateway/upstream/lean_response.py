@@ -88,9 +88,12 @@ class LeanResponse:
     async def _news(self) -> None:
         """Waits until the connection has something to say; raises what it failed with."""
         if self._connection is None:
-            # Raised once and let go: kept, it would tie response, traceback and frames into a cycle.
+            # Raised once and let go, here too: kept, it would tie response, traceback and frames into a cycle.
             error, self._error = self._error, None
-            raise error or ConnectionLost("the response is closed")
+            try:
+                raise error or ConnectionLost("the response is closed")
+            finally:
+                del error
         self._waiter = waiter = self._connection.loop.create_future()
         try:
             await waiter

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, let_go
 from gateway.records import keyword_record
 from gateway.types import Result
 from gateway.upstream.breaker import Trip
@@ -145,6 +145,8 @@ class Attempts:
             following = await self._follow(reason, lease, opened) if reason else None
             if following is not None:
                 lease = following
+                if error is not None:
+                    let_go(error)
             elif error is not None:
                 raise error
             elif opened is not None:
