@@ -87,7 +87,9 @@ async def look(policy: Policy, seconds: float, *, quiet: bool = True) -> dict[st
     router = Router(policy, state)
     watch = Watch(pools, policy.models.values, lambda: policy.mtp, state.curves, clock)
     finding = asyncio.create_task(discovery.run())
-    scraping = asyncio.create_task(watch.run(lambda url: connect(url, host=discovery.host_of(url)), rng))
+    scraping = asyncio.create_task(
+        watch.run(lambda url: connect(url, host=discovery.host_of(url)), discovery.host_of, rng)
+    )
     try:
         for _ in track(range(round(seconds)), "reading counters", disable=quiet, transient=True):
             await asyncio.sleep(seconds / round(seconds))

@@ -92,7 +92,7 @@ def build(
     def connect_to(url: str) -> Connector:
         return connect(url, host=discovery.host_of(url))
 
-    pages = ConnectorFetch(connect_to, Timeouts())
+    pages = ConnectorFetch(connect_to, Timeouts(), discovery.host_of)
     sharing = Sharing(core.store, core.learned, replica, time.time_ns())
 
     @asynccontextmanager
@@ -106,7 +106,7 @@ def build(
             discovery.run(),
             keep_gauges(core),
             sharing.run(),
-            watch.run(connect_to, rng),
+            watch.run(connect_to, discovery.host_of, rng),
             *hindsight.begin(),
             *([lines.run()] if lines else []),
             *([watcher.run()] if watcher else []),
@@ -265,7 +265,7 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
         core.metrics.policy_reloads.labels("failed").inc()
         log.error("policy not reloaded, the last good one goes on", extra={"fields": {"problems": str(error)}})
 
-    return PolicyWatcher(settings.policy, env, policy, on_change=on_change, on_failure=on_failure, clock=core.clock)
+    return PolicyWatcher(settings.policy, env, policy, on_change=on_change, on_failure=on_failure)
 
 
 def warn_at_start(settings: Settings, policy: Policy) -> None:

@@ -38,7 +38,6 @@ class Canary:
         env: Mapping[str, str],
         learned: Learned,
         judge: CanaryJudge,
-        clock: Callable[[], float],
         rng: Random,
         on_change: Callable[[], None],
     ) -> None:
@@ -50,9 +49,7 @@ class Canary:
         self._state = learned.routing.beside(rng)
         self._draw = rng.random
         self._on_change = on_change
-        self._watcher = PolicyWatcher(
-            path, env, self.policy, on_change=self._adopt, on_failure=_not_reloaded, clock=clock
-        )
+        self._watcher = PolicyWatcher(path, env, self.policy, on_change=self._adopt, on_failure=_not_reloaded)
 
     def run(self) -> Coroutine[Any, Any, None]:
         """Follows the file until cancelled."""

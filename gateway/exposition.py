@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -62,23 +62,34 @@ class Both:
 
     registry: CollectorRegistry
     families: Sequence[Metric]
+    live: Collection[tuple[str, str]]
 
     def collect(self) -> Iterator[Metric]:
-        yield from self.registry.collect()
+        for family in self.registry.collect():
+            if family.type == "gauge":
+                family.samples = [sample for sample in family.samples if self._stands(sample.labels)]
+            yield family
         yield from self.families
 
+    def _stands(self, labels: Mapping[str, str]) -> bool:
+        """Not the gauge of an endpoint that has gone, which the files of the worker processes keep."""
+        return "endpoint" not in labels or (labels.get("pool", ""), labels["endpoint"]) in self.live
 
-def page(registry: CollectorRegistry, families: Sequence[Metric], accept: str) -> tuple[bytes, str]:
+
+def page(
+    registry: CollectorRegistry, families: Sequence[Metric], accept: str, live: Collection[tuple[str, str]]
+) -> tuple[bytes, str]:
     """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars.
 
-    `families` are this process's alone and never summed: every worker sees the same back ends.
+    `families` are this process's alone and never summed: every worker sees the same back ends. `live` are all pools
+    and endpoints that are.
     """
     folder = os.environ.get(DIRECTORY)
     if folder:
         forget_dead(Path(folder))
         registry = CollectorRegistry()
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
-    everything: Any = Both(registry, families)
+    everything: Any = Both(registry, families, live)
     if OPENMETRICS in accept:
         # All our names are valid as they are; the default's escaping takes the colon out of samples' names only.
         body: bytes = openmetrics.exposition.generate_latest(everything, escaping="allow-utf-8")  # type: ignore[no-untyped-call]

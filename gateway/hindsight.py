@@ -76,7 +76,7 @@ class Hindsight:
         def on_failure(error: PolicyInvalid) -> None:
             log.error("shadow policy not reloaded, the last one goes on", extra={"fields": {"problems": str(error)}})
 
-        self._watcher = PolicyWatcher(path, env, policy, on_change=shadow.adopt, on_failure=on_failure, clock=clock)
+        self._watcher = PolicyWatcher(path, env, policy, on_change=shadow.adopt, on_failure=on_failure)
 
     def send_canary(
         self,
@@ -89,7 +89,7 @@ class Hindsight:
     ) -> Canary:
         """Makes the policy in `path` the canary, and compares it with the live one. Raises PolicyInvalid."""
         judge = CanaryJudge(CanaryMetrics(self._metrics), view, clock)
-        self.canary = Canary(path, env, self._learned, judge, clock, rng, on_change)
+        self.canary = Canary(path, env, self._learned, judge, rng, on_change)
         return self.canary
 
     def observe(self, outcome: Outcome) -> None:

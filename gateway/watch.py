@@ -113,9 +113,9 @@ class Watch:
         found = (slice_report(pair, seats, now) for pair in self._neighbours.found())
         return [row for row in found if row is not None]
 
-    async def run(self, connect: Callable[[str], Connector], rng: Random) -> None:
-        """Scrapes and ticks until cancelled."""
-        fetch = ConnectorFetch(connect, Timeouts())
+    async def run(self, connect: Callable[[str], Connector], host_of: Callable[[str], str | None], rng: Random) -> None:
+        """Scrapes and ticks until cancelled. `host_of`: see `ConnectorFetch`."""
+        fetch = ConnectorFetch(connect, Timeouts(), host_of)
         scraper = asyncio.create_task(Scraper(self.view, fetch, rng, self._clock).run())
         try:
             while True:

@@ -92,7 +92,7 @@ class Exchange:
         if self.lease:
             self.lease.release(self.result)
         if self.ticket:
-            self.ticket.settle(self.usage, reached=self.sent_upstream is not None)
+            self.ticket.settle(self.usage, reached=self.attempts > 0)
         outcome = Outcome(
             request_id=self.request_id,
             result=self.result,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -13,14 +14,15 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from gateway.api.core import Core
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.discovery.keeper import counts
-from gateway.errors import BadRequest, GatewayError, MethodNotAllowed, NotFound
-from gateway.exposition import DIRECTORY, page
+from gateway.errors import BadRequest, BodyTooLarge, GatewayError, MethodNotAllowed, NotFound
+from gateway.exposition import page
 from gateway.policy.describe import describe
 from gateway.policy.schema import AccessKey
 from gateway.policy.watch import ReloadState
@@ -75,7 +77,9 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         accept = request.headers.get("accept", "")
         # Telemetry is read here, where it changes; the text is made in a thread.
         families = list(core.watch.collector().collect())
-        body, kind = await asyncio.to_thread(page, core.metrics.registry, families, accept)
+        body, kind = await asyncio.to_thread(
+            page, core.metrics.registry, families, accept, core.metrics.shown_endpoints
+        )
         return Response(body, headers={"content-type": kind})
 
     @router.get("/v1/models", summary="Models of the policy")
@@ -99,7 +103,8 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
     async def explained(request: Request) -> dict[str, Any]:
         active = core.active
         head = read_head(request.scope["headers"], active.policy.header_names)
-        return explain(active, core.learned, core.watch, await request.body(), head)
+        body = await _body(request, active.policy.server.max_body_bytes)
+        return explain(active, core.learned, core.watch, body, head)
 
     @router.get("/gateway/pools", summary="Pools and endpoints as they are now")
     async def pools() -> dict[str, Any]:
@@ -134,6 +139,16 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
     return router
 
 
+async def _body(request: Request, limit: int) -> bytes:
+    """Raises BodyTooLarge, and ClientDisconnect where the client leaves before its end."""
+    body = bytearray()
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limit:
+            raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+    return bytes(body)
+
+
 def unready(core: Core) -> list[str]:
     """Models of the policy of which no pool can take traffic."""
     policy = core.active.policy
@@ -148,8 +163,9 @@ def refresh_gauges(core: Core) -> None:
     for gone in metrics.shown_endpoints - live:
         metrics.in_flight.labels(*gone).set(0)
         metrics.endpoint_up.labels(*gone).set(math.nan)
-        if DIRECTORY not in os.environ:
-            # Found endpoints come under ever new addresses. Gauges that processes share by files can't be taken away.
+        # Found endpoints come under ever new addresses. In the files that processes share a few bytes stay, which the
+        # page leaves out; it is this that the library warns of.
+        with warnings.catch_warnings(action="ignore", category=UserWarning):
             metrics.in_flight.remove(*gone)
             metrics.endpoint_up.remove(*gone)
     metrics.shown_endpoints = live
@@ -215,6 +231,10 @@ def shape_errors(frame: FastAPI) -> None:
     @frame.exception_handler(GatewayError)
     async def _ours(_: Request, error: GatewayError) -> Response:
         return Response(error.body(), status_code=error.status, media_type="application/json")
+
+    @frame.exception_handler(ClientDisconnect)
+    async def _left(_: Request, error: ClientDisconnect) -> Response:
+        return Response(status_code=400)  # Nobody reads it; unhandled it would be a fault in the log.
 
     @frame.exception_handler(HTTPException)
     async def _http(_: Request, error: HTTPException) -> Response:

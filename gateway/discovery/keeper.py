@@ -76,6 +76,8 @@ class Discovery:
         self._tasks: dict[Where, asyncio.Task[None]] = {}
         self._rows: dict[str, list[tuple[Endpoint, Where | None]]] = {}
         """Each pool's endpoints as filled last, with the place that each was found at."""
+        self._hosts: dict[str, str | None] = {}
+        """The name behind each that was found, by its URL."""
         self._kept: dict[str, list[tuple[Endpoint, Where | None]]] = {}
         """Endpoints that the live policy no longer has, but whose successors are not found yet."""
         self._running = False
@@ -85,6 +87,8 @@ class Discovery:
         if policy is not self._policy:
             self._adopt(policy)
         self._rows = {name: list(self._endpoints(pool)) for name, pool in policy.pools.items()}
+        found = (row for rows in self._rows.values() for row, _ in rows)
+        self._hosts = {row.url: row.host for row in found if isinstance(row, FoundEndpoint)}
         if not self._known:
             return policy
         filled = {
@@ -95,8 +99,7 @@ class Discovery:
 
     def host_of(self, url: str) -> str | None:
         """The name behind an endpoint that was found by name."""
-        rows = (row for rows in self._rows.values() for row, _ in rows)
-        return next((row.host for row in rows if isinstance(row, FoundEndpoint) and row.url == url), None)
+        return self._hosts.get(url)
 
     def states(self) -> list[SourceState]:
         """Every source of the live policy."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -27,11 +28,12 @@ MAX_SHOWN = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReloadState:
-    """For `/gateway/policy` and metrics. Times are seconds of the given clock."""
+    """For `/gateway/policy` and metrics."""
 
     version: str
     """`Policy.version_hash` of the policy in use."""
     loaded_at: float
+    """Seconds since the epoch."""
     source_hash: str
     """Of the bytes now in the file, in the same form; differs from `version` while the file is invalid,
     empty while it cannot be read."""
@@ -52,7 +54,7 @@ class PolicyWatcher:
         *,
         on_change: Callable[[Policy], None],
         on_failure: Callable[[PolicyInvalid], None],
-        clock: Callable[[], float],
+        wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         interval: float = INTERVAL,
         settle: float = SETTLE,
@@ -61,12 +63,12 @@ class PolicyWatcher:
         self._env = env
         self._on_change = on_change
         self._on_failure = on_failure
-        self._clock = clock
+        self._wall = wall
         self._sleep = sleep
         self._interval = interval
         self._settle = settle
         self._handled = current.version_hash
-        self._state = ReloadState(version=current.version_hash, loaded_at=clock(), source_hash=current.version_hash)
+        self._state = ReloadState(version=current.version_hash, loaded_at=wall(), source_hash=current.version_hash)
 
     @property
     def state(self) -> ReloadState:
@@ -114,7 +116,7 @@ class PolicyWatcher:
         else:
             self._state = ReloadState(
                 version=policy.version_hash,
-                loaded_at=self._clock(),
+                loaded_at=self._wall(),
                 source_hash=digest,
                 ok=self._state.ok + 1,
                 failed=self._state.failed,

@@ -55,19 +55,28 @@ class Origin(Protocol):
     async def aclose(self) -> None: ...
 
 
+def _no_name(url: str) -> str | None:
+    return None
+
+
 class ConnectorFetch:
     """Pages over one connector for each back end, apart from the requests' connections and their limit."""
 
-    def __init__(self, connect: Callable[[str], Origin], timeouts: object) -> None:
-        """`connect` opens nothing yet; `timeouts` is the connector's own type, above `seconds` of any `get`."""
+    def __init__(
+        self, connect: Callable[[str], Origin], timeouts: object, host_of: Callable[[str], str | None] = _no_name
+    ) -> None:
+        """`connect` opens nothing yet; `timeouts` is the connector's own type, above `seconds` of any `get`.
+
+        `host_of` is the name that a connector is made for, where it is not the URL's: another name is another
+        connector, since the name is what a certificate is checked against.
+        """
         self._connect = connect
         self._timeouts = timeouts
-        self._origins: dict[str, Origin] = {}
+        self._host_of = host_of
+        self._origins: dict[str, tuple[str | None, Origin]] = {}
 
     async def get(self, url: str, path: str, api_key: bytes | None, seconds: float) -> bytes:
-        origin = self._origins.get(url)
-        if origin is None:
-            origin = self._origins[url] = self._connect(url)
+        origin = await self._origin(url)
         headers: Headers = [(b"accept", _ACCEPT), (b"accept-encoding", b"identity")]
         if api_key:
             headers.append((b"authorization", b"Bearer " + api_key))
@@ -83,9 +92,19 @@ class ConnectorFetch:
         except GatewayError as error:
             raise FetchFailed(error.code) from error
 
+    async def _origin(self, url: str) -> Origin:
+        host = self._host_of(url)
+        if (kept := self._origins.get(url)) is not None:
+            if kept[0] == host:
+                return kept[1]
+            await self.forget(url)
+        origin = self._connect(url)
+        self._origins[url] = host, origin
+        return origin
+
     async def forget(self, url: str) -> None:
-        if origin := self._origins.pop(url, None):
-            await origin.aclose()
+        if kept := self._origins.pop(url, None):
+            await kept[1].aclose()
 
     async def aclose(self) -> None:
         for url in list(self._origins):

@@ -84,7 +84,7 @@ class Snapshots:
             "reloads": state.ok if state else 0,
             "failed": state.failed if state else 0,
             "error": state.last_error if state else None,
-            "loaded_ago": round(self._core.clock() - (state.loaded_at if state else self._began), 1),
+            "loaded_ago": round(self._wall() - state.loaded_at if state else self._core.clock() - self._began, 1),
         }
 
     def _models(self) -> list[dict[str, Any]]:

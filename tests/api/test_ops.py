@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
 
-from tests.gateways import gateway, two_pools
-from tests.raw_client import get
+import pytest
+
+from tests.gateways import gateway, one_pool, two_pools
+from tests.raw_client import ask, chat, connected, get
 
 
 async def test_the_pools_page_tells_when_drafting_pays() -> None:
@@ -18,3 +22,25 @@ async def test_the_pools_page_tells_when_drafting_pays() -> None:
     assert {row["task"] for row in model["crossovers"]} == {"chat", "code", "structured_json"}
     assert all("MTP" in row["summary"] for row in model["crossovers"])
     assert page["slices"] == []
+
+
+async def test_a_client_that_leaves_in_its_body_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    """CANCEL-02 for operators' routes: nothing stands in the log, and the next one is served."""
+    async with gateway(one_pool("http://127.0.0.1:1")) as running:
+        async with connected(running.url) as client:
+            head = b"POST /gateway/explain HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n"
+            client.writer.write(head + b'{"model": ')
+            await client.writer.drain()
+            await asyncio.sleep(0.05)
+        told = await ask(running.url, chat(), "/gateway/explain")
+
+    assert told.status == 200
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+async def test_an_explanation_takes_no_larger_body_than_a_request() -> None:
+    """413, and nothing is gathered beyond the limit."""
+    async with gateway(one_pool("http://127.0.0.1:1") + "server: {max_body_bytes: 1000}\n") as running:
+        told = await ask(running.url, chat("x" * 2000), "/gateway/explain")
+
+    assert told.status == 413

@@ -8,10 +8,11 @@ import json
 import openai
 import pytest
 
-from tests.answers import hang, reply
+from gateway.access.ticket import Limit
+from tests.answers import close, hang, reply
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat, connected, get
-from tests.stub import Stub
+from tests.stub import Answer, Stub
 
 ENV = {"ALPHA": "alpha-secret", "BETA": "beta-secret", "OPS": "ops-secret"}
 ALPHA = (("authorization", "Bearer alpha-secret"),)
@@ -142,3 +143,36 @@ async def test_a_reload_takes_a_key_away(tmp_path: object) -> None:
 
             assert (await ask(running.url, chat(), headers=BETA)).status == 401
             assert (await ask(running.url, chat(), headers=ALPHA)).status == 200
+
+
+async def charged(url: str, body: object, extra: str = ", retry: {attempts: 1}, breaker: {failures: 0}") -> int:
+    """Tokens that a request which fails has cost its key."""
+    policy = one_pool(url, extra=extra).replace("pools: [plain]", "pools: [plain], decisions: true")
+    async with gateway(policy + access(", tokens_per_minute: 1000"), ENV) as running:
+        assert (await ask(running.url, body, headers=ALPHA)).status in (502, 503, 504)
+        await running.until(lambda: not running.core.running)
+        assert running.core.active.policy.access is not None
+        key = running.core.active.policy.access.keys[0]
+        return 1000 - running.core.limits.standing(key)[Limit.TOKENS].remaining
+
+
+@pytest.mark.parametrize("answer", [reply({}, 503), close])
+async def test_what_a_back_end_was_asked_for_costs_its_estimate(answer: Answer) -> None:
+    """Nobody counted, and an engine may have worked on it."""
+    async with Stub(answer) as stub:
+        assert await charged(stub.url, chat(max_tokens=100)) > 0
+
+
+async def test_a_connection_that_was_refused_costs_no_tokens() -> None:
+    """Nothing was sent."""
+    async with Stub(OK) as stub:
+        url = stub.url
+    assert await charged(url, chat(max_tokens=100)) == 0
+
+
+async def test_a_question_for_a_label_counts_although_nothing_was_sent_after_it() -> None:
+    """The engine refused the question and wants to rest: the refusal that follows does not make it unasked."""
+    choice = chat(structured_outputs={"choice": ["good", "bad"]}, temperature=0)
+    async with Stub(reply({}, 503, [("retry-after", "30")])) as stub:
+        assert await charged(stub.url, choice) > 0
+        assert [request.target for request in stub.requests] == [b"/v1/decisions"]

@@ -235,6 +235,28 @@ async def test_wrong_use_is_one_clear_line(arguments: list[str], code: int, said
     assert "Traceback" not in err
 
 
+async def test_workers_forget_the_gauges_of_an_endpoint_that_has_gone(tmp_path: Path) -> None:
+    """METRIC-02: the files that workers share keep them; the page does not, and what stays is still summed."""
+    async with Stub(reply({"choices": []})) as first, Stub(reply({"choices": []})) as second:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(first.url))
+        async with process(policy, "--workers", "2") as (_, url):
+
+            async def shown() -> set[str]:
+                page = (await get(url, "/metrics")).body.decode()
+                return {one.url for one in (first, second) if f'endpoint="{one.url}"' in page}
+
+            async with asyncio.timeout(30):
+                while await shown() != {first.url}:
+                    await asyncio.sleep(0.1)
+                policy.write_text(one_pool(second.url))
+                # Two workers reload, each in its time, and any of them may answer.
+                seen: list[set[str]] = []
+                while seen[-8:] != [{second.url}] * 8:
+                    seen.append(await shown())
+                    await asyncio.sleep(0.05)
+
+
 @pytest.mark.parametrize("options", [(), ("--workers", "2")])
 async def test_a_taken_port_is_one_line(options: tuple[str, ...]) -> None:
     """`gateway serve` where something listens already: exit 1, before anything is started."""

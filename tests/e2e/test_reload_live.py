@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 from tests.answers import reply, stream
@@ -33,6 +34,7 @@ async def test_operators_view_and_traffic_agree_after_a_reload(tmp_path: Path) -
             assert (len(first.requests), len(second.requests)) == (1, 1)
             assert second.url in json.dumps(told["policy"])
             assert running.counted("gateway_policy_reload_total", result="ok") == 1
+            assert abs(time.time() - told["reload"]["loaded_at"]) < 600  # type: ignore[index]
 
 
 async def test_a_broken_edit_changes_nothing(tmp_path: Path) -> None:

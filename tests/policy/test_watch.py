@@ -34,7 +34,7 @@ class Watched:
             load_policy(path, {}),
             on_change=self.change,
             on_failure=self.failures.append,
-            clock=lambda: self.now,
+            wall=lambda: self.now,
             sleep=self.pause,
         )
 
@@ -215,7 +215,7 @@ async def test_a_policy_that_cannot_be_applied_does_not_end_the_watch(tmp_path: 
         load_policy(watched.path, {}),
         on_change=refuse,
         on_failure=watched.failures.append,
-        clock=lambda: 0.0,
+        wall=lambda: 0.0,
         sleep=watched.pause,
     )
     version = watcher.state.version
