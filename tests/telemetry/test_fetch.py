@@ -11,7 +11,7 @@ from tests.stub import Stub
 
 async def test_another_name_is_another_connector() -> None:
     """An address that a reload found under another name is asked under that one: certificates are checked by it."""
-    name: str | None = "old.example"
+    name: str | None = None
     made: list[str | None] = []
 
     def connect_to(url: str) -> Connector:
@@ -20,7 +20,8 @@ async def test_another_name_is_another_connector() -> None:
 
     async with Stub(reply({})) as stub:
         fetch = ConnectorFetch(connect_to, Timeouts(), lambda url: name)
-        for name in ("old.example", "old.example", "new.example"):
+        for found in ("old.example", "old.example", "new.example"):
+            name = found
             await fetch.get(stub.url, "/version", None, 5.0)
         await fetch.aclose()
 
