@@ -2,7 +2,8 @@
 
 With several workers, prometheus-client keeps every value in files of one directory per `gateway serve`, so that any
 worker can answer for all. Files of workers that died are dropped from the gauges here; their counters stay, since a
-counter must never fall.
+counter must never fall. Exemplars have no place in these files: a page shows those of the worker that answers, each in
+the bucket of the sums that counts it.
 """
 
 from __future__ import annotations
@@ -15,15 +16,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, openmetrics
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.samples import Exemplar
+
+from gateway.tally import Series
 
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 OPENMETRICS = "application/openmetrics-text"
+NO_EXEMPLARS: Mapping[Series, Exemplar] = MappingProxyType({})
 
 
 @contextmanager
@@ -76,13 +82,34 @@ class Both:
         return "endpoint" not in labels or (labels.get("pool", ""), labels["endpoint"]) in self.live
 
 
+@dataclass(frozen=True, slots=True)
+class WithExemplars:
+    """A registry of sums over workers, with exemplars in its histograms' buckets."""
+
+    registry: Any
+    exemplars: Mapping[Series, Exemplar]
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self.registry.collect():
+            if family.type == "histogram":
+                family.samples = [
+                    sample._replace(exemplar=self.exemplars.get((family.name, frozenset(sample.labels.items()))))
+                    for sample in family.samples
+                ]
+            yield family
+
+
 def page(
-    registry: CollectorRegistry, families: Sequence[Metric], accept: str, live: Collection[tuple[str, str]]
+    registry: CollectorRegistry,
+    families: Sequence[Metric],
+    accept: str,
+    live: Collection[tuple[str, str]],
+    exemplars: Mapping[Series, Exemplar] = NO_EXEMPLARS,
 ) -> tuple[bytes, str]:
     """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars.
 
-    `families` are this process's alone and never summed: every worker sees the same back ends. `live` are all pools
-    and endpoints that are.
+    `families` are this process's alone and never summed: every worker sees the same back ends. `exemplars` are its own
+    too. `live` are all pools and endpoints that are.
     """
     folder = os.environ.get(DIRECTORY)
     if folder:
@@ -91,6 +118,8 @@ def page(
         MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
     everything: Any = Both(registry, families, live)
     if OPENMETRICS in accept:
+        if folder and exemplars:
+            everything = WithExemplars(everything, exemplars)
         # All our names are valid as they are; the default's escaping takes the colon out of samples' names only.
         body: bytes = openmetrics.exposition.generate_latest(everything, escaping="allow-utf-8")  # type: ignore[no-untyped-call]
         return body, openmetrics.exposition.CONTENT_TYPE_LATEST

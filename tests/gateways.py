@@ -32,6 +32,7 @@ class Running:
     def counted(self, name: str, **labels: str) -> float:
         """A sample's sum over all label sets that hold these labels."""
         self.core.afterwards.flush()
+        self.core.metrics.settle()
         return sum(
             sample.value
             for family in self.core.metrics.registry.collect()

@@ -7,6 +7,7 @@ the ceiling. Ceilings are some 15 % above what was counted.
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import random
 import sys
@@ -16,19 +17,26 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway.api.dialect import OPENAI
 from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
 from gateway.api.relay import StreamRelay
+from gateway.decisions.log import DecisionLog
 from gateway.estimate.estimator import Estimator
+from gateway.logs import JsonFormatter, RequestLines
+from gateway.metrics import Metrics
 from gateway.policy.load import parse_policy
+from gateway.policy.schema import Logging
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
+from gateway.state.memory import MemoryStore
 from gateway.types import NO_HINTS, Api, PoolLoad
+from tests.decisions.past import outcomes, policy
 
 POLICY = """
 version: 1
@@ -130,6 +138,22 @@ class TestDeciding:
         )
 
         assert calls_of(lambda: estimator.estimate(short)) < calls_of(lambda: estimator.estimate(long)) / 4
+
+
+def test_what_is_told_of_a_request_takes_few_calls() -> None:
+    """Its metrics, its log line and its row of the decision log, once others like it have been told of."""
+    metrics, decisions = Metrics(CollectorRegistry()), DecisionLog(Logging, MemoryStore())
+    lines = RequestLines(io.StringIO(), JsonFormatter())
+    (outcome, *_) = outcomes(policy(), [100])
+
+    def tell() -> None:
+        metrics.observe(outcome)
+        lines.add(outcome)
+        decisions.observe(outcome, 0.1)
+
+    tell()
+
+    assert calls_of(tell) <= 47
 
 
 class Pieces:

@@ -11,10 +11,21 @@ from random import Random
 
 import pytest
 
-from gateway.logs import JsonFormatter, RequestLines, RequestLog, TextFormatter, _InOrder, _KnownNoise
-from gateway.types import Outcome, Result
+from gateway.logs import JsonFormatter, RequestLines, RequestLog, TextFormatter, _InOrder, _KnownNoise, request_fields
+from gateway.types import Api, Decision, Estimate, Features, Outcome, Reason, Result, Task, Usage
 
 OUTCOME = Outcome(request_id="r1", result=Result.OK, status=200, started=1.0, ended=1.25, endpoint="http://vllm-0:8000")
+
+FULL = replace(
+    OUTCOME,
+    features=Features(api=Api.CHAT, model="m"),
+    estimate=Estimate(task=Task.CHAT, output_tokens=10.6, p50=10.0, p90=20.0, confidence=0.5, source="x"),
+    decision=Decision(model="m", pool="p", reason=Reason.FASTER),
+    usage=Usage(prompt_tokens=3, completion_tokens=11),
+    finish_reason="stop",
+    sent_upstream=1.0,
+    first_byte=1.12346,
+)
 
 
 @pytest.fixture
@@ -22,7 +33,7 @@ def stream() -> io.StringIO:
     return io.StringIO()
 
 
-def made(stream: io.StringIO, formatter: logging.Formatter) -> RequestLines:
+def made(stream: io.StringIO, formatter: JsonFormatter | TextFormatter) -> RequestLines:
     return RequestLines(stream, formatter, wall=lambda: 86_400.5)
 
 
@@ -40,6 +51,16 @@ def test_lines_are_written_together(stream: io.StringIO) -> None:
     assert first["total_ms"] == 250.0
     lines.flush()
     assert len(stream.getvalue().splitlines()) == 2
+
+
+def test_a_request_s_line_is_as_any_other(stream: io.StringIO) -> None:
+    """The short way gives letter for letter what the formatter makes of the same fields."""
+    formatter = JsonFormatter()
+    for outcome in (OUTCOME, FULL, replace(FULL, request_id='a"b\udc80', error="日本語")):
+        record = logging.makeLogRecord({"name": "gateway.access", "levelname": "INFO", "msg": "request"})
+        record.created, record.fields = 86_400.5, request_fields(outcome)
+        assert formatter.request(86_400.5, outcome) == formatter.format(record) + "\n"
+    assert request_fields(FULL)["first_ms"] == 123.5
 
 
 def test_lines_for_people(stream: io.StringIO) -> None:

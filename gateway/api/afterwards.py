@@ -27,9 +27,16 @@ MOST_WAITING = 1000
 class Afterwards:
     """The queue between a request's end and the observers of outcomes."""
 
-    def __init__(self, observers: Callable[[], Sequence[Observer]], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        observers: Callable[[], Sequence[Observer]],
+        clock: Callable[[], float],
+        taken: Callable[[], None] | None = None,
+    ) -> None:
+        """`taken` is called whenever those that waited are done with."""
         self._observers = observers
         self._clock = clock
+        self._taken = taken
         self._waiting: deque[Outcome] = deque()
         self._due: asyncio.Handle | None = None
 
@@ -64,3 +71,5 @@ class Afterwards:
                 break
         if self._waiting:
             self._due = asyncio.get_running_loop().call_soon(self._slice)
+        elif self._taken:
+            self._taken()

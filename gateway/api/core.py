@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +19,7 @@ from gateway.decisions.log import DecisionLog
 from gateway.discovery.keeper import Discovery
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
+from gateway.exposition import DIRECTORY
 from gateway.metrics import Metrics
 from gateway.policy.schema import Model, Policy
 from gateway.request.tokens import TokenEstimator
@@ -183,7 +185,9 @@ class Core:
         self.metrics = metrics
         self.decisions = decisions
         self.observers = observers
-        self.afterwards = Afterwards(lambda: self.observers, clock)
+        # Another worker may be asked at any time for what this one counts.
+        settle = metrics.settle if DIRECTORY in os.environ else None
+        self.afterwards = Afterwards(lambda: self.observers, clock, settle)
         self.ended = (learned.note, self.afterwards.add)
         """What a request's end calls; the observers come after it."""
         self.clock = clock

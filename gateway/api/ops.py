@@ -77,9 +77,8 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         accept = request.headers.get("accept", "")
         # Telemetry is read here, where it changes; the text is made in a thread.
         families = list(core.watch.collector().collect())
-        body, kind = await asyncio.to_thread(
-            page, core.metrics.registry, families, accept, core.metrics.shown_endpoints
-        )
+        live, exemplars = core.metrics.shown_endpoints, core.metrics.exemplars()
+        body, kind = await asyncio.to_thread(page, core.metrics.registry, families, accept, live, exemplars)
         return Response(body, headers={"content-type": kind})
 
     @router.get("/v1/models", summary="Models of the policy")
@@ -157,8 +156,12 @@ def unready(core: Core) -> list[str]:
 
 
 def refresh_gauges(core: Core) -> None:
-    """Sets the gauges from the live objects, so that they cannot drift. A removed endpoint is neither up nor down."""
+    """Sets the gauges from the live objects, so that they cannot drift, and settles what was counted.
+
+    A removed endpoint is neither up nor down.
+    """
     metrics = core.metrics
+    metrics.settle()
     live = {(pool.name, endpoint.url) for pool in core.pools for endpoint in pool.endpoints}
     for gone in metrics.shown_endpoints - live:
         metrics.in_flight.labels(*gone).set(0)
@@ -187,10 +190,13 @@ def refresh_gauges(core: Core) -> None:
 
 
 async def keep_gauges(core: Core) -> None:
-    """Refreshes the gauges every second: with several workers, another one may answer the next scrape."""
-    while True:
+    """Refreshes the gauges every second and at the end: with several workers another one may answer the next scrape."""
+    try:
+        while True:
+            refresh_gauges(core)
+            await asyncio.sleep(GAUGE_SECONDS)
+    finally:
         refresh_gauges(core)
-        await asyncio.sleep(GAUGE_SECONDS)
 
 
 def describe_pool(core: Core, name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class DecisionMetrics:
         if regret is not None and decision is not None:
             counter = self._lost if regret > 0.0 else self._saved
             model = self._metrics.model_label(decision.model)
-            self._metrics.child(counter, model, decision.reason.value).inc(abs(regret) * stands_for)
+            self._metrics.count(counter, model, decision.reason).value += abs(regret) * stands_for
 
 
 class ShadowMetrics:

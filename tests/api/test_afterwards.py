@@ -106,3 +106,20 @@ async def test_a_request_that_ends_in_overload_ends_well(caplog: pytest.LogCaptu
         afterwards.add(outcome(number))
     afterwards.flush()
     assert len(caplog.records) == MOST_WAITING + 1
+
+
+async def test_it_says_when_those_that_waited_are_done_with() -> None:
+    """Once for all that came together, after the last of them."""
+    seen, told, done = Seen(), [], asyncio.Event()
+
+    def taken() -> None:
+        told.append(list(seen.ids))
+        done.set()
+
+    afterwards = Afterwards(lambda: (seen,), lambda: 0.0, taken)
+    for number in range(3):
+        afterwards.add(outcome(number))
+    async with asyncio.timeout(10):
+        await done.wait()
+
+    assert told == [["0", "1", "2"]]

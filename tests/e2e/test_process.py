@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
@@ -22,6 +23,7 @@ from tests.raw_client import ask, chat, connected, get
 from tests.stub import Stub
 
 PATH = "/v1/chat/completions"
+OPENMETRICS = (("accept", "application/openmetrics-text; version=1.0.0"),)
 
 
 @asynccontextmanager
@@ -136,6 +138,28 @@ async def test_workers_count_as_one(tmp_path: Path) -> None:
                 while await total(url, "gateway_in_flight") != 0.0:
                     await asyncio.sleep(0.05)
             assert await total(url, "gateway_requests_total") == 100.0
+
+
+async def test_each_worker_shows_its_own_exemplars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """METRIC-02: in OpenMetrics, in buckets of the sums over workers; where traces go does not matter to it."""
+    async with Stub(reply({"choices": []})) as stub:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", stub.url)
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url))
+        async with process(policy, "--workers", "2") as (_, url):
+            for number in range(40):
+                await ask(url, chat(), headers=(("traceparent", f"00-{number + 1:032x}-{1:016x}-01"),))
+            seen: set[frozenset[str]] = set()
+            async with asyncio.timeout(30):
+                while len(seen) < 2:
+                    page = await ask(url, b"", "/metrics", method="GET", headers=OPENMETRICS)
+                    families = text_string_to_metric_families(page.body.decode())  # type: ignore[no-untyped-call]
+                    samples = [sample for family in families for sample in family.samples]
+                    total = sum(s.value for s in samples if s.name == "gateway_request_seconds_count")
+                    traced = [s.exemplar for s in samples if s.exemplar and s.name == "gateway_request_seconds_bucket"]
+                    assert total == 40
+                    assert all(1 <= int(exemplar.labels["trace_id"], 16) <= 40 for exemplar in traced)
+                    seen.add(frozenset(exemplar.labels["trace_id"] for exemplar in traced))
 
 
 async def total(url: str, name: str) -> float:
