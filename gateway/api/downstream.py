@@ -36,6 +36,9 @@ class Connection(Protocol):
     def has_body(self) -> bool:
         """Whether all of the request's body has come, so that receiving it does not wait."""
 
+    def hold(self) -> None:
+        """Holds what is written next back until more is, so that both go out as one; at most for a turn of the loop."""
+
 
 class ClientLeft(Exception):
     """The client closed its connection before the answer was whole."""
@@ -143,6 +146,8 @@ class Downstream:
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = True
+        if self._connection is not None:
+            self._connection.hold()
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
     async def piece(self, body: bytes) -> None:

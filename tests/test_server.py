@@ -1,0 +1,92 @@
+"""The server's side of a connection: what is held back, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from gateway.api.downstream import Receive, Scope, Send
+from gateway.server import ClientConnection, HeldWrites
+from tests.servers import serve
+
+
+class _Written(asyncio.Transport):
+    """A transport that notes each write, and what it was told besides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+    def get_extra_info(self, name: str, default: object = None) -> object:
+        return name
+
+
+async def test_a_head_leaves_with_the_body_that_follows_it() -> None:
+    """What is held goes out in one write with the next bytes, and later writes are not held."""
+    below = _Written()
+    held = HeldWrites(below)
+    held.hold()
+    held.write(b"head ")
+    assert below.writes == []
+    held.write(b"body")
+    held.write(b"more")
+    assert b"".join(below.writes) == b"head bodymore"
+    assert below.writes[0].startswith(b"head ")
+    assert below.writes[-1] == b"more"
+    await asyncio.sleep(0)
+    assert b"".join(below.writes) == b"head bodymore"
+
+
+async def test_a_head_does_not_wait_for_a_later_body() -> None:
+    """A head whose body is not there yet leaves at the end of the loop's turn."""
+    below = _Written()
+    held = HeldWrites(below)
+    held.hold()
+    held.write(b"head")
+    await asyncio.sleep(0)
+    assert below.writes == [b"head"]
+
+
+async def test_closing_loses_nothing_that_is_held() -> None:
+    """A connection that is closed in the turn of its head still sends the head."""
+    below = _Written()
+    held = HeldWrites(below)
+    held.hold()
+    held.write(b"head")
+    held.close()
+    assert below.writes == [b"head"]
+    assert held.is_closing()
+    assert held.get_extra_info("peername") == "peername"
+
+
+async def test_a_slow_body_comes_after_its_head() -> None:
+    """Over a real socket the client has the head while the application still waits for the body."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = cast(ClientConnection, scope["gateway.connection"])
+        connection.hold()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"done", "more_body": False})
+
+    async with serve(app, loop="asyncio", http=ClientConnection) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 200")
+        go_on.set()
+        assert await reader.readexactly(4) == b"done"
+        writer.close()
+        await writer.wait_closed()
