@@ -30,8 +30,9 @@ _TELLS = tells.table(
         *((bits << tells.GROUPS_AT, (word,)) for word, bits in lexicon.WORDS.items()),
     )
 )
+_TELLING = frozenset(_TELLS)
 _LINE = 160
-_SYSTEMS = 512
+_KEPT = 1024
 _SURE = 5.0
 _GLANCE = 100
 _ASKS = ("?", "？", "か。", "か")
@@ -56,7 +57,7 @@ class _Part(NamedTuple):
     text: str
     language: str
     scores: Scores
-    """Never changed: a system prompt's part is shared by requests."""
+    """Never changed: requests share parts."""
     wish: Wish | None
     detail: int
     steps: bool
@@ -74,7 +75,7 @@ def read_ask(user: str, system: str) -> Asking:
     # Behind a clear ask at the end, only the beginning of the start can add to it.
     sure = tail is not None and tail.strength >= _SURE
     head = _read(ask.head[:_GLANCE] if sure else ask.head)
-    told = _read_system(ends(system)) if system else _NOTHING
+    told = _read(ends(system)) if system else _NOTHING
     lead, place = head, Place.WHOLE
     others: list[_Part] = []
     if tail is not None:
@@ -109,7 +110,7 @@ def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
 def groups_of(text: str) -> int:
     """The lexicon's groups in a short text, as bits."""
     lower = text.lower()
-    told = reduce(or_, map(_TELLS.__getitem__, _TELLS.keys() & word_list(lower)), 0) >> tells.GROUPS_AT
+    told = reduce(or_, map(_TELLS.__getitem__, _TELLING.intersection(word_list(lower))), 0) >> tells.GROUPS_AT
     return told if lower.isascii() else told | lexicon.wide_in(lower, set(lower))[0]
 
 
@@ -118,7 +119,10 @@ def _rules(told: _Part, asked: _Part) -> bool:
     return told.wish is not None and told.wish.firm and asked.wish is None and told.strength > asked.strength
 
 
+@lru_cache(_KEPT)
 def _read(text: str) -> _Part:
+    """What a short text says. The last ones are kept: most requests have one of a few system prompts, a template's
+    fixed end comes with each of its requests, and an agent repeats its user's words at every step."""
     lower = text.lower()
     listed = word_list(lower)
     words = set(listed)
@@ -126,7 +130,7 @@ def _read(text: str) -> _Part:
     language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
     # One look at all words leaves the few that the tables below ask for.
-    words &= _TELLS.keys()
+    words &= _TELLING
     told = reduce(or_, map(_TELLS.__getitem__, words), 0)
     groups = told >> tells.GROUPS_AT
     phrases = lexicon.phrases_in(listed, words) if told & tells.PHRASES else 0
@@ -147,12 +151,6 @@ def _read(text: str) -> _Part:
 
 
 _NOTHING = _Part("", "und", {}, None, 0, False, 0.0, 0, 0)
-
-
-@lru_cache(_SYSTEMS)
-def _read_system(text: str) -> _Part:
-    """The same for a system prompt's ends, kept: most requests have one of a few system prompts."""
-    return _read(text)
 
 
 def _merge(lead: _Part, others: list[_Part], place: Place, groups: Groups) -> Asking:

@@ -25,7 +25,7 @@ _STOP_WORDS = {
 _ENGLISH = frozenset(_STOP_WORDS["en"].split())
 # A word that is English too says nothing for another language.
 _SETS = {code: frozenset(words.split()) - _ENGLISH for code, words in _STOP_WORDS.items() if code != "en"}
-_FOREIGN = frozenset().union(*_SETS.values())
+_KNOWN = _ENGLISH.union(*_SETS.values())
 _HIRAGANA = frozenset(map(chr, range(0x3041, 0x3097)))
 _OTHER_SCRIPTS = (
     ("el", "\u0370", "\u03ff"),
@@ -75,12 +75,13 @@ def _by_script(text: str, parts: list[int]) -> str:
 def _by_words(words: set[str]) -> str:
     if not words:
         return "und"
-    english = len(words & _ENGLISH)
-    if english * 4 >= len(words) or len(words & _FOREIGN) <= english:
+    known = words & _KNOWN
+    english = len(known & _ENGLISH)
+    if english * 4 >= len(words) or len(known) <= 2 * english:
         return "en"
     best, votes = "en", english
     for code, stops in _SETS.items():
-        hits = len(words & stops)
+        hits = len(known & stops)
         if hits > votes:
             best, votes = code, hits
     # Short English asks ("Fix typos") have no stop words at all, and most Latin text is English.

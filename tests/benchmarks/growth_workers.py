@@ -34,9 +34,9 @@ from tests.benchmarks.targets import Running
 _CONNECTIONS = 64
 _WORKERS = (1, 2)
 _SCRIPT = """
-local head, tail = %s, %s
+local pieces = {%s}
 local number = %d
-request = function() number = number + 1; return head .. string.format("%%016d", number) .. tail end
+request = function() number = number + 1; return table.concat(pieces, string.format("%%016d", number)) end
 done = function(summary, latency, requests)
   local e = summary.errors
   io.write(string.format(
@@ -64,8 +64,7 @@ def wrk_script(target: Running) -> str:
     """The script by which `wrk` sends what the project's own generator sends, no two requests alike."""
     request = wire.post(HOST, target.port, wire.chat_body(1000), target.headers)
     # A JSON string of ASCII is a Lua string: both know \\", \\\\, \\r and \\n.
-    head, tail = (json.dumps(part.decode("ascii")) for part in (request.head, request.tail))
-    return _SCRIPT % (head, tail, 10**15)
+    return _SCRIPT % (", ".join(json.dumps(piece.decode("ascii")) for piece in request.pieces), 10**15)
 
 
 def read_wrk(text: str) -> tuple[int, float, dict[str, int]]:

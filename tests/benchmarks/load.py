@@ -83,7 +83,7 @@ class Run:
         self.delays = array("q")
         self.errors: Counter[str] = Counter()
 
-    def next_request(self) -> tuple[bytes, bytes, bytes]:
+    def next_request(self) -> list[bytes]:
         self.number += 1
         return self.request.parts(self.number)
 

@@ -109,7 +109,7 @@ class TestStreams:
         """Another status than 200 counts by its number."""
         with servers(1, frozenset()) as fleet:
             crowd = Crowd(int(fleet.plain[0].rpartition(":")[2]), {}, 20_000, 600.0)
-            crowd.request = wire.RequestBytes(b"GET /nothing HTTP/1.1\r\nhost: a\r\nx-number: ", b"\r\n\r\n")
+            crowd.request = wire.RequestBytes((b"GET /nothing HTTP/1.1\r\nhost: a\r\nx-number: ", b"\r\n\r\n"))
             await crowd.grow(2)
             await crowd.close()
 
@@ -169,9 +169,9 @@ class TestWorkers:
         """The script's strings are the parts of the request that the project's own generator sends."""
         script = wrk_script(Running(TARGETS["direct"], 8080, None, {"x-a": 'b"c'}, 0.0))
 
-        head, tail = _strings(script)
         whole = wire.post("127.0.0.1", 8080, wire.chat_body(1000), {"x-a": 'b"c'})
-        assert (head, tail) == (whole.head.decode(), whole.tail.decode())
+        assert _strings(script) == [piece.decode() for piece in whole.pieces]
+        assert len(whole.pieces) == 3
 
     def test_what_wrk_prints_is_read(self) -> None:
         """Refused requests are not completed ones and are told as errors; output without a result is none."""
@@ -195,13 +195,11 @@ class TestWorkers:
         assert figures({1: [one], 2: [two]}, shared=False)["ratio_allowed"] == 2.0
 
 
-def _strings(script: str) -> tuple[str, str]:
-    """The two strings of the script's first line."""
-    decoder = json.JSONDecoder()
-    text = script.strip().removeprefix("local head, tail = ")
-    head, end = decoder.raw_decode(text)
-    tail, _ = decoder.raw_decode(text[end:].removeprefix(", "))
-    return head, tail
+def _strings(script: str) -> list[str]:
+    """The strings of the script's first line."""
+    line = script.strip().partition("\n")[0]
+    strings: list[str] = json.loads("[" + line.removeprefix("local pieces = {").removesuffix("}") + "]")
+    return strings
 
 
 class TestRun:

@@ -81,7 +81,7 @@ class TestWire:
         sent = request.partition(b"\r\n\r\n")[2]
         assert len(sent) == size
         assert json.loads(sent)["stream"] is True
-        assert b"0000000000000007" in sent
+        assert sent.count(b"0000000000000007") == 2
 
     def test_the_metrics_page_tells_the_pools_apart(self) -> None:
         """Only the MTP port shows speculative decoding counters."""

@@ -1,6 +1,7 @@
 """What travels in a benchmark: request bytes that are never twice the same, canned answers, stamped tokens.
 
-Every request carries its own number at the start of its text, so that no cache on the way can answer from memory.
+Every request carries its own number at the start and at the end of its text, so that no cache on the way can answer
+from memory.
 A streaming request says in its text how it wants its answer (`[[tokens=50 interval_us=10000 pad=0]]`), because the
 text is the one field that every proxy forwards. Each token carries the time it was written, in nanoseconds of
 CLOCK_MONOTONIC, which all processes of a Linux machine share: arrival minus stamp is the delay on the way.
@@ -41,27 +42,30 @@ class StreamShape:
 
 @dataclass(frozen=True, slots=True)
 class RequestBytes:
-    """A request in two parts; its number (16 bytes of decimal digits) goes between them."""
+    """A request in pieces; its number (16 bytes of decimal digits) goes between each two."""
 
-    head: bytes
-    tail: bytes
+    pieces: tuple[bytes, ...]
 
-    def parts(self, number: int) -> tuple[bytes, bytes, bytes]:
-        return self.head, b"%016d" % number, self.tail
+    def parts(self, number: int) -> list[bytes]:
+        digits = b"%016d" % number
+        parts = [self.pieces[0]]
+        for piece in self.pieces[1:]:
+            parts += (digits, piece)
+        return parts
 
 
 def chat_body(size: int, shape: StreamShape | None = None) -> bytes:
-    """A chat completion's JSON body of `size` bytes (or the smallest possible); the nonce is zeros."""
+    """A chat completion's JSON body of `size` bytes (or the smallest possible); its two nonces are zeros."""
     text = f"{_NONCE} {shape.directive() if shape else 'Answer briefly.'} "
     payload: dict[str, object] = {"model": MODEL, "messages": [], "max_tokens": shape.tokens if shape else 64}
     if shape:
         payload["stream"] = True
 
     def encode(filling: str) -> bytes:
-        content: object = text + filling
+        content: object = f"{text}{filling} {_NONCE}"
         if size >= _IMAGE_FROM:
             image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + filling}}
-            content = [{"type": "text", "text": text}, image]
+            content = [{"type": "text", "text": f"{text}{_NONCE}"}, image]
         payload["messages"] = [{"role": "user", "content": content}]
         return json.dumps(payload).encode()
 
@@ -71,7 +75,7 @@ def chat_body(size: int, shape: StreamShape | None = None) -> bytes:
 
 
 def post(host: str, port: int, body: bytes, headers: Mapping[str, str]) -> RequestBytes:
-    """A keep-alive POST of `body` to `/v1/chat/completions`, cut at its nonce."""
+    """A keep-alive POST of `body` to `/v1/chat/completions`, cut at its nonces."""
     lines = [
         "POST /v1/chat/completions HTTP/1.1",
         f"host: {host}:{port}",
@@ -80,8 +84,8 @@ def post(host: str, port: int, body: bytes, headers: Mapping[str, str]) -> Reque
         f"content-length: {len(body)}",
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
-    before, after = body.split(_NONCE.encode(), 1)
-    return RequestBytes("\r\n".join(lines).encode() + b"\r\n\r\n" + before, after)
+    first, *others = body.split(_NONCE.encode())
+    return RequestBytes(("\r\n".join(lines).encode() + b"\r\n\r\n" + first, *others))
 
 
 def answer_body() -> bytes:
