@@ -22,6 +22,8 @@ from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY
 from gateway.metrics import Metrics
 from gateway.policy.schema import Model, Policy
+from gateway.request.features import extract
+from gateway.request.parse import Body
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
@@ -30,7 +32,7 @@ from gateway.telemetry.checklist import MtpChecklist
 from gateway.telemetry.export import TelemetryCollector
 from gateway.telemetry.slices import SliceReport
 from gateway.telemetry.view import TelemetryView
-from gateway.types import Estimate, Features, Hints, LoadView, Outcome, Trace
+from gateway.types import Api, Estimate, Features, Hints, LoadView, Outcome, Trace
 from gateway.upstream.pools import Pools
 
 
@@ -98,6 +100,10 @@ class Learned:
         self.estimator = estimator
         self.tokens = tokens
         self.routing = routing
+
+    def features(self, body: Body, api: Api, hints: Hints) -> Features:
+        """Hop 2, sparing the texts of templates that are known well."""
+        return extract(body, api, hints, self.tokens, self.estimator.reading)
 
     def estimate(self, features: Features, model: Model) -> Estimate:
         """Hop 3, with what the policy says of the model: whether it thinks, and how much room its context leaves."""

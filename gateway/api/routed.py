@@ -19,7 +19,6 @@ from gateway.api.responses import Home, Homes
 from gateway.api.usage import leaves_usage_open
 from gateway.errors import MethodNotAllowed
 from gateway.policy.schema import Facts, Model
-from gateway.request.features import extract
 from gateway.request.parse import parse_body, rewrite_model
 from gateway.types import NO_HINTS, Api, Hints
 
@@ -56,7 +55,7 @@ class RoutedApi(Handler):
         raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
         model = find_model(policy, body.model)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
-        exchange.features = features = extract(body, self._api, hints, core.learned.tokens)
+        exchange.features = features = core.learned.features(body, self._api, hints)
         if active.trial is not None and active.trial.takes(body.model, features, hints):
             active = active.trial.active
             policy, incoming = active.policy, replace(incoming, active=active)

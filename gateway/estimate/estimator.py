@@ -3,7 +3,7 @@
 1. rules.py settles what a bound, a choice list or the client's hint settles.
 2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
 3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template. Where it is
-   sure of a template, the prior is asked about one request in eight and its word stands for the rest.
+   sure of a template, one request in eight is read and the prior asked; its word stands for the rest (recall.py).
 4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
 
 What was learned is the actual lengths' deviation, so it is independent of the pool that answered. Only numbers under
@@ -25,6 +25,7 @@ from gateway.estimate.calibration import Calibration
 from gateway.estimate.hashing import LEVELS, keys_of, name_key
 from gateway.estimate.model import TASKS, Guess, Prior, load_prior
 from gateway.estimate.numbers import log2p
+from gateway.estimate.recall import Recall, Recalled
 from gateway.estimate.rules import Ruled, best_task, estimate_rules, read_rules, resolve
 from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
@@ -47,8 +48,6 @@ _HISTORY = 3.0  # observations from which history is said to settle an estimate
 _SETTLED = 6.0
 _SURE = 0.3
 """Observations, and the expected error, log2, from which what the prior says of a template is kept."""
-_USES = 7
-_RECALLED = 4096
 _TEMPLATE = LEVELS.index("template")
 _TOLD = 0.34  # a share of the rules' evidence that stands against a task for which there is none
 _PREFIX = struct.Struct("<II")
@@ -75,16 +74,6 @@ class _Pending(NamedTuple):
     task: Task
 
 
-@dataclass(slots=True)
-class _Recalled:
-    """What the prior said of a template whose answers' length history knows: good for some more requests."""
-
-    location: float
-    spread: float
-    task: Task
-    uses: int
-
-
 class Estimator:
     """The estimate by rules, prior and history.
 
@@ -100,7 +89,8 @@ class Estimator:
         self._fresh_calibration = Calibration(self._prior.margins)
         # Not a plain dict: finding its first key passes over the places of all that were deleted.
         self._pending: OrderedDict[int, _Pending] = OrderedDict()
-        self._recalled: dict[int, _Recalled] = {}
+        self._recall = Recall()
+        self.reading = self._recall.reading
         self._models: dict[str, int] = {}
         self._observed = 0
         self._censored = 0
@@ -126,9 +116,8 @@ class Estimator:
     def _predict(self, features: Features, ruled: Ruled, thinks: bool | None) -> tuple[bool, _Pending]:
         """Whether the prior knows anything, and what prior and history say together."""
         keys = keys_of(features, self._model_key(features.model), thinks)
-        known = self._recalled.get(keys[_TEMPLATE])
-        if known is not None and known.uses > 0:
-            known.uses -= 1
+        known = self._recall.take(keys[_TEMPLATE])
+        if known is not None:
             chain = self._history.chain(keys, known.location, known.spread)
             return True, _Pending(features, chain, features.hint_task or known.task)
         guess = self._prior.guess(signals(features, ruled))
@@ -139,9 +128,7 @@ class Estimator:
         pending = _Pending(features, chain, _task(features, guess, chain))
         settled = chain.support >= _SETTLED and chain.spread < _SURE
         if settled and guess.informed and features.hint_task is None and features.template_key:
-            if len(self._recalled) >= _RECALLED:
-                self._recalled.clear()
-            self._recalled[keys[_TEMPLATE]] = _Recalled(location, spread, pending.task, _USES)
+            self._recall.keep(keys[_TEMPLATE], Recalled(location, spread, pending.task), features)
         return guess.informed, pending
 
     def observe(self, outcome: Outcome) -> None:

@@ -1,7 +1,8 @@
 """A parsed body -> `Features`. Pure and bounded: at 10 MB it reads no more than at 200 KB.
 
 params.py reads the parameters; content.py finds the conversation; asking.py what is asked; examples.py what the
-examples' answers look like; keys.py makes the hashes; tokens.py counts.
+examples' answers look like; keys.py makes the hashes; tokens.py counts. Reading what is asked is half of the work, and
+is spared where whoever learns from the answers knows that the request's template settles their length.
 """
 
 from __future__ import annotations
@@ -9,17 +10,17 @@ from __future__ import annotations
 from operator import mul
 from typing import NamedTuple
 
-from gateway.request.asking import Asking, read_ask
+from gateway.request.asking import read_ask, text_of_ask
 from gateway.request.content import Dialogue, read
-from gateway.request.evidence import Scores
 from gateway.request.examples import in_prompt, in_turns
 from gateway.request.formats import as_chat
 from gateway.request.instruction import code_share
 from gateway.request.keys import TextKeys, text_keys, thread_key
 from gateway.request.params import Params, read_params
 from gateway.request.parse import Body, is_true
+from gateway.request.reading import Known, Reading, read_of_ask, reading_key
 from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_tokens, rough_total
-from gateway.types import NO_HINTS, Api, Features, Hints, Structure, Task, ToolChoice
+from gateway.types import NO_HINTS, Api, Features, Hints
 
 _AS_CHAT = (Api.CHAT, Api.COMPLETIONS)
 _BYTES = (1, 1, 1, 1, 2, 2, 3, 3, 3, 3)
@@ -30,8 +31,6 @@ _COUNT_CHARS = 64 * 1024
 _SAMPLE = 2048
 _INSTRUCTION = 1000
 _MOSTLY_CODE = 0.4
-_UNSURE = 1.5
-"""Weight of "none of these" beside the evidence: one faint hint gives 40 %, a clear word 75 %."""
 
 
 class _Found(NamedTuple):
@@ -39,7 +38,8 @@ class _Found(NamedTuple):
 
     dialogue: Dialogue
     params: Params
-    asking: Asking
+    reading: Reading
+    instruction: str
     code: float
     profile: Profile
     text_bytes: int
@@ -53,10 +53,17 @@ class _Found(NamedTuple):
     thread: int
 
 
-def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimator | None = None) -> Features:
+def extract(
+    body: Body,
+    api: Api,
+    hints: Hints = NO_HINTS,
+    tokens: TokenEstimator | None = None,
+    known: Known | None = None,
+) -> Features:
     """What the request says about its answer. Never raises, whatever JSON the body holds.
 
-    `tokens` counts the prompt with what it has learned; without it the starting weights count.
+    `tokens` counts the prompt with what it has learned; without it the starting weights count. `known` has readings
+    that spare this request's.
     """
     data = body.data if api in _AS_CHAT else as_chat(body.data, api)
     dialogue = read(data, api)
@@ -65,10 +72,18 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
     profile, text_bytes, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
     few_shot, few_shots, last_answer = _examples(dialogue, code)
     keys = text_keys(dialogue.system, dialogue.user)
+    user, system = dialogue.user, dialogue.system
+    reading = known(reading_key(keys.template, params.key, dialogue.after_tool)) if known and keys.template else None
+    if reading is None:
+        asking = read_ask(user, system)
+        reading, instruction = read_of_ask(asking, params, code, after_tool=dialogue.after_tool), asking.text
+    else:
+        instruction = text_of_ask(user, system, reading.place)
     found = _Found(
         dialogue=dialogue,
         params=params,
-        asking=read_ask(dialogue.user, dialogue.system),
+        reading=reading,
+        instruction=instruction,
         code=code,
         profile=profile,
         text_bytes=text_bytes,
@@ -85,7 +100,7 @@ def extract(body: Body, api: Api, hints: Hints = NO_HINTS, tokens: TokenEstimato
 
 
 def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
-    dialogue, params, asking, user = found.dialogue, found.params, found.asking, found.dialogue.user
+    dialogue, params, reading, user = found.dialogue, found.params, found.reading, found.dialogue.user
     caps, shape, keys, cap = params.caps, params.shape, found.keys, params.cap
     return Features(
         api=api,
@@ -93,7 +108,7 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
         stream=body.stream,
         input_tokens=found.input_tokens,
         text_bytes=found.text_bytes,
-        language=asking.language,
+        language=reading.language,
         cap=cap,
         explicit_cap=caps.explicit,
         token_limit=caps.limit,
@@ -112,30 +127,30 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
         turns=dialogue.turns,
         prefill=found.prefill,
         after_tool=dialogue.after_tool,
-        wish=asking.wish.tokens if asking.wish else None,
-        wish_firm=asking.wish.firm if asking.wish else False,
-        detail=asking.detail,
-        step_by_step=asking.step_by_step,
+        wish=reading.wish,
+        wish_firm=reading.wish_firm,
+        detail=reading.detail,
+        step_by_step=reading.step_by_step,
         few_shot=found.few_shot,
         few_shots=found.few_shots,
         last_answer=found.last_answer,
         ask_tokens=found.ask_tokens,
         code_share=found.code,
-        place=asking.place,
+        place=reading.place,
         images=dialogue.images,
         hint_task=hints.task,
         hint_tokens=hints.output_tokens,
         profile=found.profile,
         modalities=frozenset(dialogue.media),
         needs=params.needs,
-        task_scores=_scores(asking, params, found.code, after_tool=dialogue.after_tool),
-        instruction=_printable(asking.text[:_INSTRUCTION]),
+        task_scores=reading.task_scores,
+        instruction=_printable(found.instruction[:_INSTRUCTION]),
         system_text=_printable(_edges(dialogue.system, 300, 200)),
         user_head=_printable(user[:_HEAD]),
         user_tail=_printable(user[-_TAIL:]) if len(user) > _HEAD else "",
         user_chars=len(user),
         tool_fields=params.tool_fields,
-        groups=tuple(asking.groups),
+        groups=reading.groups,
         system_key=keys.system,
         template_key=keys.template,
         head_key=keys.head,
@@ -216,33 +231,6 @@ def _length(text: str) -> int:
 
 def _continues(data: dict[str, object]) -> bool:
     return is_true(data.get("continue_final_message")) or data.get("add_generation_prompt") is False
-
-
-def _scores(asking: Asking, params: Params, share: float, *, after_tool: bool) -> tuple[tuple[Task, float], ...]:
-    """The text's evidence and the parameters' together, as shares, strongest first."""
-    scores = asking.scores
-    shape, choice = params.shape, params.choice
-    if choice is not ToolChoice.NONE:
-        sure = choice is not ToolChoice.AUTO
-        _add(scores, Task.TOOL_CALL, 20 if sure else 2 if after_tool else 4)
-    labels = shape.labels and shape.size and shape.size.typical <= 16
-    if shape.kind is Structure.CHOICE or params.caps.scoring or labels:
-        _add(scores, Task.CLASSIFICATION, 12)
-    elif shape.kind in (Structure.JSON_SCHEMA, Structure.JSON_OBJECT):
-        _add(scores, Task.STRUCTURED_JSON, 8)
-    if asking.step_by_step:
-        _add(scores, Task.REASONING, 3)
-    if share > 0.2:
-        _add(scores, Task.CODE, 2 * share)
-    if not scores:
-        return ()
-    total = sum(scores.values()) + _UNSURE
-    ranked = sorted([(-weight, task) for task, weight in scores.items()])
-    return tuple([(task, round(-negative / total, 4)) for negative, task in ranked])
-
-
-def _add(scores: Scores, task: Task, weight: float) -> None:
-    scores[task] = scores.get(task, 0.0) + weight
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,96 @@
+"""What a request's text and parameters say of its answer, as one thing that can be kept without the text.
+
+Where a template's answers are known to be alike, the reading of one request serves for the next ones (`estimate`'s
+`recall` decides that), and their texts need not be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gateway.request.asking import Asking
+from gateway.request.evidence import Scores
+from gateway.request.params import Params
+from gateway.types import Features, Place, Structure, Task, ToolChoice
+
+_UNSURE = 1.5
+"""Weight of "none of these" beside the evidence: one faint hint gives 40 %, a clear word 75 %."""
+
+
+class Reading(NamedTuple):
+    """What a text says of its answer; as in `Features`. It holds no text, so one request's may serve for another."""
+
+    place: Place
+    language: str
+    task_scores: tuple[tuple[Task, float], ...]
+    wish: int | None
+    wish_firm: bool
+    detail: int
+    step_by_step: bool
+    groups: tuple[int, ...]
+
+
+Known = Callable[[int], Reading | None]
+"""From a reading's key, the reading that serves for it, if there is one."""
+
+
+def reading_of(features: Features) -> tuple[int, Reading]:
+    """(key, reading) of a request that was read, to be kept for others of its template and form."""
+    reading = Reading(
+        place=features.place,
+        language=features.language,
+        task_scores=features.task_scores,
+        wish=features.wish,
+        wish_firm=features.wish_firm,
+        detail=features.detail,
+        step_by_step=features.step_by_step,
+        groups=features.groups,
+    )
+    return reading_key(features.template_key, features.shape_key, features.after_tool), reading
+
+
+def reading_key(template: int, shape: int, after_tool: bool) -> int:
+    """Of a template in one form of request (`Features.template_key`, `shape_key`), before or after a tool's word."""
+    return hash((template, shape, after_tool))
+
+
+def read_of_ask(asking: Asking, params: Params, code: float, *, after_tool: bool) -> Reading:
+    """The reading of a text that was just read; `code` is the share of its turn that is code."""
+    return Reading(
+        place=asking.place,
+        language=asking.language,
+        task_scores=_scores(asking, params, code, after_tool=after_tool),
+        wish=asking.wish.tokens if asking.wish else None,
+        wish_firm=asking.wish.firm if asking.wish else False,
+        detail=asking.detail,
+        step_by_step=asking.step_by_step,
+        groups=tuple(asking.groups),
+    )
+
+
+def _scores(asking: Asking, params: Params, share: float, *, after_tool: bool) -> tuple[tuple[Task, float], ...]:
+    """The text's evidence and the parameters' together, as shares, strongest first."""
+    scores = asking.scores
+    shape, choice = params.shape, params.choice
+    if choice is not ToolChoice.NONE:
+        sure = choice is not ToolChoice.AUTO
+        _add(scores, Task.TOOL_CALL, 20 if sure else 2 if after_tool else 4)
+    labels = shape.labels and shape.size and shape.size.typical <= 16
+    if shape.kind is Structure.CHOICE or params.caps.scoring or labels:
+        _add(scores, Task.CLASSIFICATION, 12)
+    elif shape.kind in (Structure.JSON_SCHEMA, Structure.JSON_OBJECT):
+        _add(scores, Task.STRUCTURED_JSON, 8)
+    if asking.step_by_step:
+        _add(scores, Task.REASONING, 3)
+    if share > 0.2:
+        _add(scores, Task.CODE, 2 * share)
+    if not scores:
+        return ()
+    total = sum(scores.values()) + _UNSURE
+    ranked = sorted([(-weight, task) for task, weight in scores.items()])
+    return tuple([(task, round(-negative / total, 4)) for negative, task in ranked])
+
+
+def _add(scores: Scores, task: Task, weight: float) -> None:
+    scores[task] = scores.get(task, 0.0) + weight
