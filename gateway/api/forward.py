@@ -165,6 +165,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
         work=work_of(decision) if decision else 1.0,
         endpoint=decision.endpoint if decision else None,
         first=_first(incoming.exchange),
+        stream=incoming.exchange.features is not None and incoming.exchange.features.stream,
         key=key.name if key else None,
         priority=key.priority if key else 0,
     )

@@ -58,6 +58,7 @@ class Breaker:
         "doubt",
         "epoch",
         "gate",
+        "pace",
         "ramp_from",
         "reason",
         "shut_until",
@@ -80,9 +81,11 @@ class Breaker:
         self.trial_since: float | None = None
         """When the running trial began; None outside of PROBATION or while none runs."""
         self.ramp_from: float | None = None
-        """When the slow start began; None once it is over and nobody doubts the endpoint."""
+        """When the slow start began; None once it is over and all of the weight is the endpoint's."""
         self.doubt = 1.0
         """The part of its weight that other replicas' findings leave the endpoint."""
+        self.pace = 1.0
+        """The part of its weight that its siblings' quickness leaves it."""
         self._opened_at = 0.0
 
     def configure(self, policy: BreakerPolicy) -> None:
@@ -165,20 +168,28 @@ class Breaker:
         return True
 
     def share(self, now: float) -> float:
-        """The part of its weight that the endpoint has now: 1, or less during a slow start or under doubt."""
+        """The part of its weight that the endpoint has now: 1, or less in a slow start, under doubt or while slow."""
         if self.ramp_from is None:
             return 1.0
         passed = now - self.ramp_from
         if passed >= self._policy.slow_start:
-            if self.doubt == 1.0:
+            if self.doubt == self.pace == 1.0:
                 self.ramp_from = None
-            return self.doubt
-        return max(FIRST_SHARE, passed / self._policy.slow_start) * self.doubt
+            return self.doubt * self.pace
+        return max(FIRST_SHARE, passed / self._policy.slow_start) * self.doubt * self.pace
 
     def doubted(self, part: float) -> None:
         """Leaves the endpoint that part of its weight until the next call."""
         self.doubt = part
-        if part < 1.0 and self.ramp_from is None:
+        self._ease()
+
+    def paced(self, part: float) -> None:
+        """Likewise, for an endpoint that keeps its requests waiting longer than its siblings do."""
+        self.pace = part
+        self._ease()
+
+    def _ease(self) -> None:
+        if self.ramp_from is None and self.doubt * self.pace < 1.0:
             # One test tells the pickers that a weight is not the policy's.
             self.ramp_from = -math.inf
 

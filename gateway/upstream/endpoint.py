@@ -69,6 +69,7 @@ class Endpoint:
         "in_flight",
         "leases",
         "limit",
+        "longest_wait",
         "moved",
         "on_change",
         "probed_up",
@@ -116,6 +117,8 @@ class Endpoint:
         self.answered_at = -math.inf
         self.moved = False
         """Whether any piece has come since `stall` last looked. Set by whoever relays, per piece."""
+        self.longest_wait = 0.0
+        """Seconds that a stream here had waited for its first byte when `pace` last looked."""
         self.silent = 0.0
         """Seconds of silence while something ran here, as `stall` counts them."""
         self.probed_up = True

@@ -5,8 +5,8 @@ one-token ping fails on reasoning models and costs engine time). A refusal, or a
 endpoint out at once; silence does so the second time, because a server that is busy with a long prompt may be late
 once. A probe that succeeds brings it back at once, unless its breaker is shut: then it permits a trial.
 
-The same loop heeds what other replicas found (`doubt`; what is doubted anew is probed at once), looks for stalls,
-closes endpoints that have drained, and watches the number of open files.
+The same loop heeds what other replicas found (`doubt`; what is doubted anew is probed at once), looks for stalls
+and for slow endpoints (`pace`), closes those that have drained, and watches the number of open files.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from gateway.state.store import Others
 from gateway.upstream.client import Headers, Timeouts
 from gateway.upstream.doubt import heed
 from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.pace import watch_pace
 from gateway.upstream.pools import Pools
 from gateway.upstream.stall import watch_stalls
 
@@ -57,6 +58,7 @@ class Prober:
                 self.heed_others(now)
                 watch_stalls(self._pools, now - last)
                 last = now
+                watch_pace(self._pools, now)
                 self._pools.shedder.look()
                 await self._pools.close_drained()
         finally:

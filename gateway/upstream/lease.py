@@ -53,6 +53,7 @@ class Lease:
         "refused",
         "released",
         "since",
+        "stream",
         "waits",
     )
 
@@ -63,6 +64,8 @@ class Lease:
         self.since = now
         self.epoch = endpoint.breaker.epoch
         self.released = False
+        self.stream = False
+        """Whether its answer comes in pieces, so that its first byte is its first token."""
         self.answered = False
         self.waits = False
         """Whether the back end's next piece is being waited for, rather than the client."""

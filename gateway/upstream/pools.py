@@ -17,6 +17,7 @@ from gateway.upstream.admission import Admission
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.lease import Lease, SharedLimit
+from gateway.upstream.pace import laggards
 from gateway.upstream.pool import NOBODY, Pool
 from gateway.upstream.shed import Shedder
 
@@ -60,6 +61,10 @@ class Pools:
         """A place in one pool now, past the queue, or None."""
         found = self._pools.get(pool)
         return found.lease(exclude) if found else None
+
+    def laggards(self, order: Sequence[str]) -> set[str]:
+        """Where a stream that has waited in vain for its first token need not try. See `pace.laggards`."""
+        return laggards(self._pools, order, self.clock())
 
     async def admit(self, order: Sequence[str], work: float = 1.0, priority: int = 0, key: str | None = None) -> Lease:
         """A place in the first of these pools that has one, waited for in fair order. See `Admission.admit`."""

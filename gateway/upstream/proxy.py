@@ -32,6 +32,7 @@ from gateway.upstream.retry import (
     RETRY_STATUSES,
     WITHOUT_BUDGET,
     Hung,
+    Late,
     Moved,
     Overdue,
     class_of,
@@ -70,6 +71,8 @@ class Call:
     """Expected seconds of service, for fairness in the queue."""
     first: float = math.inf
     """Expected seconds to the answer's first byte; infinite where nothing is known."""
+    stream: bool = False
+    """The answer comes in pieces, if it is a good one."""
     priority: int = 0
     key: str | None = None
     exclude: frozenset[str] = frozenset()
@@ -158,7 +161,7 @@ class Attempts:
         self._tried.add(lease.endpoint.url)
         self.endpoint, self.pool = lease.endpoint.url, lease.pool
         self.sent_at = self._pools.clock()
-        lease.move = self._move
+        lease.move, lease.stream = self._move, self._call.stream
         try:
             opened = await _attempt(lease, self._call, self._pools.clock)
             lease.move = None
@@ -168,7 +171,7 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
-            return None, late if late.phase != "first_byte" else _why_late(late, lease, self._call.first)
+            return None, late if late.phase != "first_byte" else _why_late(late, lease, self._call)
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
             return None, failed
@@ -196,9 +199,10 @@ class Attempts:
         if budget is not None and not budget.has(now):
             return None
         order = tuple(sorted(call.pools, key=lambda name: self._spent.get(name, 0) >= SAME_POOL))
-        following = admission.take(order, self._tried)
-        if following is None and not admission.worth_waiting(order, self._tried):
-            following = admission.try_shut(order, self._tried)
+        exclude = self._tried | self._pools.laggards(order) if reason == "late" else self._tried
+        following = admission.take(order, exclude)
+        if following is None and not admission.worth_waiting(order, exclude):
+            following = admission.try_shut(order, exclude)
             if following is None:
                 return None
         if budget is not None:
@@ -274,14 +278,14 @@ async def _gather(response: Response, first: bytes) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _why_late(late: UpstreamTimeout, lease: Lease, expected: float) -> UpstreamTimeout:
+def _why_late(late: UpstreamTimeout, lease: Lease, call: Call) -> UpstreamTimeout:
     """Of a first byte that did not come in time: is the endpoint at fault, has the request got stuck, or is it long?"""
     breaker, limit = lease.endpoint.breaker, lease.endpoint.timeouts.first_byte
     if breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
         return Hung(late.message, phase=late.phase)
-    if limit is not None and expected * OVERDUE <= limit:
+    if limit is not None and call.first * OVERDUE <= limit:
         return Overdue(late.message, phase=late.phase)
-    return late
+    return Late(late.message, phase=late.phase) if call.stream else late
 
 
 def heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:

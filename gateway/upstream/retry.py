@@ -12,7 +12,9 @@
                   there: the endpoint counts as dead from then on       yes
     overdue       likewise beside others that had theirs, many times
                   later than was expected: stuck                        yes
-    timeout       likewise, for a request that may well take so long    no: the engine may be at work on it
+    late          likewise, for a stream whatever was expected          yes, where another endpoint answers others
+                                                                        meanwhile and lets nobody wait for long
+    timeout       likewise, for a whole answer that may take so long    no: the engine may be at work on it
     4xx           the request is at fault                               no, and never counted against the endpoint
 
 Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
@@ -63,6 +65,10 @@ class Overdue(UpstreamTimeout):
     """No first byte in time, which is `OVERDUE` times what the request was expected to take, or more."""
 
 
+class Late(UpstreamTimeout):
+    """No first token of a stream in time, though others there had theirs: a queue that is too long for it."""
+
+
 class RetryBudget:
     """Retries of one pool as a share of its recent requests."""
 
@@ -108,6 +114,8 @@ def class_of(error: Exception | None) -> str | None:
         return "hung"
     if isinstance(error, Overdue):
         return "overdue"
+    if isinstance(error, Late):
+        return "late"
     if isinstance(error, UpstreamTimeout) and error.phase == "connect":
         return "connect"
     return None

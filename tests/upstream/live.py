@@ -92,7 +92,13 @@ class Client:
         self.last: Attempts | None = None
 
     async def open(
-        self, attempts: int = 2, *, wait_for_first: bool = True, order: tuple[str, ...] = (), first: float = inf
+        self,
+        attempts: int = 2,
+        *,
+        wait_for_first: bool = True,
+        order: tuple[str, ...] = (),
+        first: float = inf,
+        stream: bool = False,
     ) -> Opened:
         self.last = Attempts(self.pools, lambda pool, reason: self.retries.append((pool, reason)))
         call = Call(
@@ -104,6 +110,7 @@ class Client:
             attempts=attempts,
             wait_for_first=wait_for_first,
             first=first,
+            stream=stream,
         )
         return await self.last.open(call)
 
