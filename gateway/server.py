@@ -3,17 +3,42 @@
 ASGI tells it through `receive` alone, so that noticing takes a task of its own for each request; a callback costs next
 to nothing. And an answer's head leaves together with the first bytes of its body, which saves a system call and a
 packet. The application works without it, on any ASGI server, in ASGI's way.
+
+Four things are otherwise than in uvicorn: a request that offers another protocol (Java's client offers h2c with every
+body) is served as if it did not, its body included; HTTP/1.0 gets no chunks, which it cannot read; a head without end
+is refused; and what is no HTTP at all is refused in the form of all other errors.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from gateway.api.downstream import CONNECTION, Scope
+from gateway.errors import BadRequest, GatewayError, HeadersTooLarge
+
+LONGEST_HEAD = 256 * 1024
+"""Bytes; more of a head, in more than one read, ends the connection. What a request may have is for `api/head.py`."""
+
+
+class _UntilClosed(int):
+    """What is left to write of a body that ends with its connection: always enough, and never owed."""
+
+    def __lt__(self, other: int) -> bool:
+        return False
+
+    def __sub__(self, other: int) -> _UntilClosed:
+        return self
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+    __hash__ = int.__hash__
 
 
 class HeldWrites:
@@ -59,6 +84,10 @@ class ClientConnection(HttpToolsProtocol):
 
     _on_lost: Callable[[], None] | None = None
     _lost = False
+    _offers = False
+    """The message amid reading offers another protocol; `_before` is then the cycle of the one before it."""
+    _head = -1
+    """Bytes read of a head that has not ended; below zero outside of heads."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         held = HeldWrites(transport)
@@ -77,9 +106,61 @@ class ClientConnection(HttpToolsProtocol):
         # A later request's cycle, if there is one already, came after the whole of this one.
         return self.cycle is None or not self.cycle.more_body
 
+    def data_received(self, data: bytes) -> None:
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self._refuse(BadRequest("this is not an HTTP request"))
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            elif self._offers:
+                self._stay(data[upgrade.args[0] :])
+        if self._head >= 0:
+            self._head += len(data)
+            if self._head > LONGEST_HEAD:
+                self._head = -1
+                self._refuse(HeadersTooLarge("the request's headers are too large"))
+
+    def _stay(self, rest: bytes) -> None:
+        """Reads the request again without its offer, for which the parser has skipped the body."""
+        self._offers, self.cycle = False, self._before
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        lines = [method + b" " + self.url + b" HTTP/" + version]
+        lines += [name + b": " + value for name, value in self.headers if name not in (b"upgrade", b"http2-settings")]
+        self.parser = httptools.HttpRequestParser(self)
+        self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
+
+    def _refuse(self, error: GatewayError) -> None:
+        """Answers what never became a request, and hangs up; says nothing amid the answer to another one."""
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            body = error.body()
+            head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+            self.transport.write(STATUS_LINE[error.status] + head + body)
+        self.transport.close()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._head = 0
         cast(Scope, self.scope)[CONNECTION] = self
+
+    def on_headers_complete(self) -> None:
+        self._head = -1
+        if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT" and not self._should_upgrade():
+            # Not served yet, see `_stay`; the parser takes the message for complete and says so to the cycle it finds.
+            self._offers, self._before, self.cycle = (
+                True,
+                self.cycle,
+                cast(Any, SimpleNamespace(response_complete=True)),
+            )
+            return
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            self.cycle.chunked_encoding, self.cycle.expected_content_length = False, _UntilClosed()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any, Protocol
 
-from gateway.errors import BodyTooLarge, GatewayError, MethodNotAllowed, RequestTimeout
+from gateway.errors import BodyTooLarge, GatewayError, MethodNotAllowed, RequestTimeout, Unauthorized
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -157,16 +157,25 @@ class Downstream:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
+def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
+    """What HTTP wants beside an error's body."""
+    headers: list[tuple[bytes, bytes]] = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", str(error.retry_after).encode()))
+    if isinstance(error, MethodNotAllowed):
+        headers.append((b"allow", error.allow.encode()))
+    if isinstance(error, Unauthorized):
+        headers.append((b"www-authenticate", b"Bearer"))
+    return headers
+
+
 async def send_error(down: Downstream, error: GatewayError, body: bytes, extra: list[tuple[bytes, bytes]]) -> None:
     """Answers with a gateway-made error; `body` is its JSON."""
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         *extra,
+        *error_headers(error),
     ]
-    if error.retry_after is not None:
-        headers.append((b"retry-after", str(error.retry_after).encode()))
-    if isinstance(error, MethodNotAllowed):
-        headers.append((b"allow", error.allow.encode()))
     await down.start(error.status, headers)
     await down.end(body)

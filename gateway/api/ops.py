@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway.api.core import Core
+from gateway.api.downstream import error_headers
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
@@ -87,7 +88,7 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
 
     @router.get("/v1/models/{name:path}", summary="One model, by name or alias")
     async def model(name: str, request: Request) -> dict[str, Any]:
-        return await models.one(name, client(request))
+        return await (models.one(name, client(request)) if name else models.everything(client(request)))
 
     return router
 
@@ -236,7 +237,9 @@ def shape_errors(frame: FastAPI) -> None:
 
     @frame.exception_handler(GatewayError)
     async def _ours(_: Request, error: GatewayError) -> Response:
-        return Response(error.body(), status_code=error.status, media_type="application/json")
+        response = Response(error.body(), status_code=error.status, media_type="application/json")
+        response.raw_headers += error_headers(error)
+        return response
 
     @frame.exception_handler(ClientDisconnect)
     async def _left(_: Request, error: ClientDisconnect) -> Response:

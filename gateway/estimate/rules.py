@@ -32,6 +32,11 @@ def length(median: float, sigma: float) -> Length:
     return Length(math.log(max(median, 1.0)), sigma)
 
 
+def _averaging(mean: float, sigma: float) -> Length:
+    """The length whose expected value is `mean`, never below it by rounding: limits in policies are whole numbers."""
+    return Length(math.log(max(mean, 1.0)) - sigma**2 / 2 + 1e-12, sigma)
+
+
 TYPICAL: dict[Task, Length] = {
     Task.CLASSIFICATION: length(3, 1.0),
     Task.MULTIPLE_CHOICE: length(4, 1.3),
@@ -176,7 +181,7 @@ def _answer(features: Features, task: Task, share: float) -> tuple[Length, float
     if known is not None:
         return known
     if features.hint_tokens is not None:
-        return length(features.hint_tokens, 0.3), 0.9, "hint"
+        return _averaging(features.hint_tokens, 0.3), 0.9, "hint"
     if features.few_shot is not None and not features.tools:
         sure = 0.93 if features.few_shots >= 3 else 0.85 if features.few_shots == 2 else 0.7
         return length(features.few_shot, 0.45 if features.few_shot > 8 else 0.6), sure, "few_shot"

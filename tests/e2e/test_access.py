@@ -35,7 +35,9 @@ async def test_no_one_gets_in_without_a_key(path: str, headers: tuple[tuple[str,
         assert (got.status, got.error["code"]) == (401, "invalid_api_key")
         assert b"secret" not in got.body
         assert stub.requests == []
-        assert (await get(running.url, "/v1/models")).status == 401
+        listed = await get(running.url, "/v1/models")
+        assert listed.status == 401
+        assert got.header("www-authenticate") == listed.header("www-authenticate") == "Bearer"
         assert (await get(running.url, "/health")).status == 200
 
 

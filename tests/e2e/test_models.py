@@ -74,6 +74,7 @@ async def test_the_list_is_the_policys_with_what_back_ends_report() -> None:
         assert listed[1]["aliases"] == ["e4b"]
         assert (await get(running.url, "/v1/models/org/gemma-4")).json()["id"] == "org/gemma-4"
         assert (await get(running.url, "/v1/models/nope")).status == 404
+        assert (await get(running.url, "/v1/models/")).json() == (await get(running.url, "/v1/models")).json()
 
 
 async def test_an_unknown_model_names_the_nearest() -> None:

@@ -153,6 +153,13 @@ class TestBounds:
         assert estimate_rules(chat(shots)).source == "few_shot"
         assert estimate("Describe rust in 300 words.").source == "wish"
 
+    @pytest.mark.parametrize("tokens", [1, 8, 62, 63, 64, 777, 999])
+    def test_a_hinted_length_is_the_expected_value(self, tokens: int) -> None:
+        """What a client expects is predicted, so that a limit in the policy cuts between the hints that it names."""
+        made = estimate_rules(chat("Zorp the blen.", hints=Hints(output_tokens=tokens)))
+
+        assert tokens <= made.output_tokens < tokens + 1e-6
+
     def test_a_hinted_task_is_taken(self) -> None:
         """A client's task wins over the text's."""
         made = estimate_rules(chat("Zorp the blen.", hints=Hints(task=Task.LONG_FORM)))
