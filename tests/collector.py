@@ -5,6 +5,7 @@ The numbers are those of opentelemetry/proto: resource.proto, common.proto, trac
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import pytest
 from tests.answers import text
 from tests.stub import Answer, Stub
 
+PACKED = b"\x1f\x8b"
 ERROR = 2
 SERVER = 2
 
@@ -48,7 +50,7 @@ class Collector:
 
     @property
     def bytes(self) -> bytes:
-        return b"".join(request.body for request in self.stub.requests)
+        return b"".join(self._bodies())
 
     def resource(self) -> dict[str, Any]:
         (found,) = {tuple(attributes(r).items()) for rows in self._rows() for f, r in fields(rows) if f == 1}
@@ -66,7 +68,11 @@ class Collector:
         return found
 
     def _rows(self) -> list[Any]:
-        return [rows for request in self.stub.requests for _, rows in fields(request.body)]
+        return [rows for body in self._bodies() for _, rows in fields(body)]
+
+    def _bodies(self) -> Iterator[Any]:
+        for request in self.stub.requests:
+            yield gzip.decompress(request.body) if request.body.startswith(PACKED) else request.body
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
