@@ -176,10 +176,10 @@ def _first(exchange: Exchange) -> float:
     decision, features = exchange.decision, exchange.features
     if decision is None or features is None:
         return inf
-    terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
-    if terms is None:
-        return inf
-    return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
+    for cost in decision.costs:
+        if cost.pool == decision.pool and (terms := cost.terms) is not None:
+            return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
+    return inf
 
 
 def served_name(policy: Policy, model: Model, pool: str) -> str:

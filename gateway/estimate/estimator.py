@@ -26,7 +26,7 @@ from gateway.estimate.hashing import LEVELS, keys_of, name_key
 from gateway.estimate.model import TASKS, Guess, Prior, load_prior
 from gateway.estimate.numbers import log2p
 from gateway.estimate.recall import Recall, Recalled
-from gateway.estimate.rules import Ruled, best_task, estimate_rules, read_rules, resolve
+from gateway.estimate.rules import best_task, estimate_rules, resolve, stated_by
 from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
 from gateway.types import Estimate, Features, Outcome, Result, Task
@@ -102,25 +102,25 @@ class Estimator:
         request. `room` is the context left for the answer, in tokens.
         """
         thinks, cap = resolve(features, thinking, room)
-        ruled = read_rules(features, cap)
-        if ruled.source in _BOUND_SOURCES:
+        stated = stated_by(features, cap)
+        if stated in _BOUND_SOURCES:
             # Settled without a look at the text; `observe` predicts what it learns from.
             return estimate_rules(features, thinking=thinking, room=room)
-        informed, pending = self._predict(features, ruled, thinks)
+        informed, pending = self._predict(features, thinks)
         if len(self._pending) >= _WAITING:
             # Requests that never ended: the oldest one is forgotten.
             self._pending.popitem(last=False)
         self._pending[id(features)] = pending
-        return self._cut(features.floor, cap, pending, _source(ruled, informed, pending.chain))
+        return self._cut(features.floor, cap, pending, _source(stated, informed, pending.chain))
 
-    def _predict(self, features: Features, ruled: Ruled, thinks: bool | None) -> tuple[bool, _Pending]:
+    def _predict(self, features: Features, thinks: bool | None) -> tuple[bool, _Pending]:
         """Whether the prior knows anything, and what prior and history say together."""
         keys = keys_of(features, self._model_key(features.model), thinks)
         known = self._recall.take(keys[_TEMPLATE])
         if known is not None:
             chain = self._history.chain(keys, known.location, known.spread)
             return True, _Pending(features, chain, features.hint_task or known.task)
-        guess = self._prior.guess(signals(features, ruled))
+        guess = self._prior.guess(signals(features))
         location, spread = guess.location, guess.spread
         if thinks:
             location, spread = _with_thinking(features, location, spread)
@@ -146,7 +146,7 @@ class Estimator:
         if outcome.result is not Result.OK and not cut:
             return
         if pending is None or pending.features is not features:
-            _, pending = self._predict(features, read_rules(features), features.thinking)
+            _, pending = self._predict(features, features.thinking)
         self._learn(pending, log2p(tokens), cut=cut)
 
     def forget(self, features: Features) -> None:
@@ -279,9 +279,9 @@ def _task(features: Features, guess: Guess, chain: Chain) -> Task:
     return found
 
 
-def _source(ruled: Ruled, informed: bool, chain: Chain) -> str:
+def _source(stated: str | None, informed: bool, chain: Chain) -> str:
     if chain.support >= _HISTORY:
         return "history"
-    if ruled.source in ("few_shot", "wish", "schema"):
-        return ruled.source
+    if stated in ("few_shot", "wish", "schema"):
+        return stated
     return "prior" if informed else "unknown"

@@ -79,8 +79,6 @@ class Ruled(NamedTuple):
     task: Task
     """By evidence."""
     answer: Length
-    source: str
-    """What settles it; `cap` or `choice` where a tiny cap leaves nothing to say."""
 
     @property
     def tokens(self) -> float:
@@ -118,13 +116,18 @@ def resolve(features: Features, thinking: bool | None, room: int | None) -> tupl
     return thinks, cap
 
 
-def read_rules(features: Features, cap: int | None = None) -> Ruled:
-    """The rules' view of a request's answer; `cap` as it was resolved."""
+def read_rules(features: Features) -> Ruled:
+    """The rules' view of a request's answer."""
     task, share = best_task(features)
-    answer, _, source = _answer(features, task, share)
+    return Ruled(task, _answer(features, task, share)[0])
+
+
+def stated_by(features: Features, cap: int | None) -> str | None:
+    """What of the request says how long its answer will be, beside its words; `cap` as it was resolved."""
     if cap is not None and cap <= SETTLING_CAP:
-        source = _settled_by(features)
-    return Ruled(task, answer, source)
+        return _settled_by(features)
+    stated = _stated(features)
+    return stated[2] if stated is not None else None
 
 
 def from_length(answer: Length, cap: int | None, floor: int, *, task: Task, confidence: float, source: str) -> Estimate:
@@ -177,6 +180,11 @@ def _settled_by(features: Features) -> str:
 
 def _answer(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
     """The length of the answer proper, how sure that is, and what settled it."""
+    return _stated(features) or _by_task(features, task, share)
+
+
+def _stated(features: Features) -> tuple[Length, float, str] | None:
+    """The same where a structure, a hint, examples or a wish say it."""
     known = _structured(features)
     if known is not None:
         return known
@@ -191,7 +199,7 @@ def _answer(features: Features, task: Task, share: float) -> tuple[Length, float
         return length(features.wish, 0.4), 0.85, "wish"
     if features.stop_line:
         return length(20, 0.9), 0.6, "cap"
-    return _by_task(features, task, share)
+    return None
 
 
 def _structured(features: Features) -> tuple[Length, float, str] | None:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gateway.estimate.expert import CASES, View, expert
 from gateway.estimate.numbers import NUMBER_BITS, log2p, number_bits
-from gateway.estimate.rules import Ruled, read_rules
+from gateway.estimate.rules import read_rules
 from gateway.request.lexicon import GROUPS, PHRASES
 from gateway.request.words import digit_runs
 from gateway.types import Features, Structure, Task, ToolChoice
@@ -61,9 +61,9 @@ class Signals(NamedTuple):
     """The task by the rules."""
 
 
-def signals(features: Features, ruled: Ruled | None = None) -> Signals:
-    """The signals of a request; `ruled` where the rules were asked already. Pure; never raises."""
-    ruled = ruled or read_rules(features)
+def signals(features: Features) -> Signals:
+    """The signals of a request. Pure; never raises."""
+    ruled = read_rules(features)
     view = _view(features)
     case, start = expert(view)
     rules = log2p(ruled.tokens)
