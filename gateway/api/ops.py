@@ -21,6 +21,7 @@ from gateway.api.downstream import error_headers
 from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
+from gateway.api.served import not_served, unready
 from gateway.discovery.keeper import counts
 from gateway.errors import BadRequest, BodyTooLarge, GatewayError, MethodNotAllowed, NotFound
 from gateway.exposition import page
@@ -68,6 +69,8 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         body: dict[str, Any] = {"status": status, "models_without_pool": missing, "state": state.object()}
         if found := core.watch.view.disagreements():
             body["drafting_disagreements"] = [asdict(one) for one in found]
+        if lacking := not_served(core):
+            body["models_not_served"] = [asdict(one) for one in lacking]
         if failing := core.discovery.problems():
             body["discovery"] = [asdict(one) for one in failing]
         return JSONResponse(body, status_code=200 if status == "ready" else 503)
@@ -147,13 +150,6 @@ async def _body(request: Request, limit: int) -> bytes:
         if len(body) > limit:
             raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
     return bytes(body)
-
-
-def unready(core: Core) -> list[str]:
-    """Models of the policy of which no pool can take traffic."""
-    policy = core.active.policy
-    models = (model for model in policy.models.values() if model.pools)
-    return [m.name for m in models if not any(core.pools.load(pool).up for pool in m.pools)]
 
 
 def refresh_gauges(core: Core) -> None:

@@ -135,10 +135,12 @@ class Scraper:
         return self._reader.read(page, at, layout)
 
     async def _identify(self, endpoint: EndpointTelemetry) -> None:
-        """Asks who the endpoint is: at the start, after an outage or a restart; seldom, while it has not told."""
+        """Asks who the endpoint is: at the start, after an outage or a restart; seldom, while it has not told, or
+        lacks a model, which may have been loaded since."""
         now, asked, old = self._clock(), endpoint.identity_asked, endpoint.identity
-        told = old.version is not None and old.models
-        due = endpoint.wants_identity or asked is None or (not told and now - asked >= IDENTITY_RETRY)
+        due = endpoint.wants_identity or asked is None
+        if not due and asked is not None and now - asked >= IDENTITY_RETRY:
+            due = not (old.version is not None and old.models) or self._view.is_lacking(endpoint.target.url)
         if endpoint.failures or not due:
             return
         endpoint.wants_identity = False

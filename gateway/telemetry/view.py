@@ -128,6 +128,18 @@ class TelemetryView:
         """The policy's models that a pool serves."""
         return [model.name for model in self._models() if pool.name in model.pools]
 
+    def lacks(self, pool: PoolLike, model: ModelLike, url: str) -> bool:
+        """Whether an endpoint of the pool has told what it serves, and the model is not among it."""
+        told = self.identity(url).models
+        return bool(told) and all(served.name != (pool.policy.model or model.name) for served in told)
+
+    def is_lacking(self, url: str) -> bool:
+        """Whether an endpoint lacks any of the policy's models that its pools serve."""
+        endpoint = self._endpoints.get(url)
+        names = {member.pool for member in endpoint.target.members} if endpoint else set()
+        pools = [pool for pool in self._pools if pool.name in names]
+        return any(self.lacks(p, model, url) for p in pools for model in self._models() if p.name in model.pools)
+
     # Taking in
 
     def accept(self, url: str, snapshot: Snapshot, own: int) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway import __version__
 from gateway.api.core import Core
-from gateway.api.ops import describe_pool, unready
+from gateway.api.ops import describe_pool
+from gateway.api.served import unready
 from gateway.decisions.row import Kept
 from gateway.policy.watch import ReloadState
 from gateway.telemetry.checklist import MtpReport

@@ -1,0 +1,48 @@
+"""Which models can be served now: a pool that takes traffic is not enough where its engines serve something else.
+
+What an engine serves is known where telemetry has read its model list; one that has not told is taken at the policy's
+word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.api.core import Core
+from gateway.policy.schema import Model
+
+
+@dataclass(frozen=True, slots=True)
+class NotServed:
+    """Endpoints of a model's pool that say they serve other models only."""
+
+    model: str
+    pool: str
+    served_name: str
+    """The name that they are asked for."""
+    endpoints: tuple[str, ...]
+
+
+def unready(core: Core) -> list[str]:
+    """Models of the policy of which no pool can take traffic."""
+    models = (model for model in core.active.policy.models.values() if model.pools)
+    return [m.name for m in models if not any(_can_take(core, m, pool) for pool in m.pools)]
+
+
+def not_served(core: Core) -> list[NotServed]:
+    """Every model's endpoints that do not have it."""
+    found = []
+    for model in core.active.policy.models.values():
+        for name in model.pools:
+            pool = core.pools.find(name)
+            lacking = [e.url for e in pool.endpoints if core.watch.view.lacks(pool, model, e.url)] if pool else []
+            if pool is not None and lacking:
+                found.append(NotServed(model.name, name, pool.policy.model or model.name, tuple(lacking)))
+    return found
+
+
+def _can_take(core: Core, model: Model, name: str) -> bool:
+    pool, view = core.pools.find(name), core.watch.view
+    if pool is None or not core.pools.load(name).up:
+        return False
+    return not all(view.lacks(pool, model, endpoint.url) for endpoint in pool.endpoints)
