@@ -75,13 +75,17 @@ class Canary:
 
     def object(self) -> dict[str, Any]:
         """For operators."""
+        return {**self.glance(), "reload": asdict(self._watcher.state), "policy": describe(self.policy)}
+
+    def glance(self) -> dict[str, Any]:
+        """The share, and how the two do."""
         return {
             "hash": self.policy.version_hash,
             "source": self.policy.source,
             "share": self.policy.canary.share,
             "problem": self.problem,
-            "reload": asdict(self._watcher.state),
-            "policy": describe(self.policy),
+            "error": self._watcher.state.last_error,
+            "beside": self.judge.object(),
         }
 
     def _adopt(self, policy: Policy) -> None:

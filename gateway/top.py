@@ -116,6 +116,7 @@ def screen(snapshot: Snapshot, rows: int, width: int) -> RenderableType:
         _pools(snapshot, positions=width >= WITH_POSITIONS),
         _flow(snapshot),
         *_break_even(snapshot),
+        *_canary(snapshot),
         _decisions(snapshot, rows, wide=width >= WIDE),
     )
 
@@ -231,6 +232,28 @@ def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
     low, high = model["lengths"][last], model["lengths"][last + 1]
     tokens = round(low * (high / low) ** share)
     return f"MTP pays from about {tokens} token{'s' if tokens > 1 else ''}"
+
+
+def _canary(snapshot: Snapshot) -> Iterator[RenderableType]:
+    """The canary beside the live policy, where there is one. Gateways of other versions may not tell of it."""
+    if not (told := snapshot.get("canary")):
+        return
+    beside = told["beside"]
+    table = Table("decided by", box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("requests", "failed", "mean", "regret"):
+        table.add_column(name, justify="right")
+    for name in ("live", "canary"):
+        arm = beside[name]
+        failed = Text("-" if arm["failed_share"] is None else f"{arm['failed_share']:.1%}")
+        failed.stylize("bold red" if arm["failed"] else "")
+        table.add_row(name, str(arm["requests"]), failed, seconds(arm["mean_seconds"]), seconds(arm["mean_regret"]))
+    yield table
+    yield Text(
+        f"canary {told['hash']} takes {told['share']:.1%}: {beside['flips']} of its {beside['canary']['requests']} "
+        f"would go elsewhere under the live policy, {beside['saved']:.1f} s saved, {beside['lost']:.1f} s lost"
+    )
+    if told["problem"] or told["error"]:
+        yield Text(f"! the canary: {told['problem'] or 'its file is invalid'}", style="bold red")
 
 
 def _why_chosen(row: Mapping[str, Any]) -> str:

@@ -148,6 +148,8 @@ class CanaryPolicy(Protocol):
 
     def object(self) -> dict[str, Any]: ...
 
+    def glance(self) -> dict[str, Any]: ...
+
 
 class Tracer(Protocol):
     """Gives requests their trace, and sends what becomes of it between `start` and `aclose`."""

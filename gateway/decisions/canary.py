@@ -7,14 +7,86 @@ their end as the shadow policy does (`again.py`), with the time that the canary'
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from gateway.decisions.again import Again
+from gateway.decisions.again import Again, Verdict
 from gateway.decisions.metrics import CanaryMetrics
 from gateway.policy.schema import Policy
 from gateway.routing.state import RoutingState
-from gateway.types import LoadView, Outcome
+from gateway.types import LoadView, Outcome, Result
+
+MOST_MOVES = 5
+FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT, Result.REJECTED})
+
+
+@dataclass(slots=True)
+class Arm:
+    """Sums over the requests that one of the two has decided."""
+
+    requests: int = 0
+    failed: int = 0
+    whole: int = 0
+    seconds: float = 0.0
+    """From arrival to the last byte, of whole answers."""
+    judged: int = 0
+    regret: float = 0.0
+    """Seconds."""
+
+    def add(self, outcome: Outcome, regret: float | None) -> None:
+        self.requests += 1
+        self.failed += outcome.result in FAILED
+        if outcome.result is Result.OK:
+            self.whole += 1
+            self.seconds += outcome.ended - outcome.started
+        if regret is not None:
+            self.judged += 1
+            self.regret += max(regret, 0.0)
+
+    def object(self) -> dict[str, Any]:
+        """Shares and means; None where there is nothing to tell them from."""
+        return {
+            "requests": self.requests,
+            "failed": self.failed,
+            "failed_share": round(self.failed / self.requests, 5) if self.requests else None,
+            "mean_seconds": round(self.seconds / self.whole, 5) if self.whole else None,
+            "mean_regret": round(self.regret / self.judged, 5) if self.judged else None,
+        }
+
+
+class SideBySide:
+    """The two since both are as they are, of this process."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.live, self.canary = Arm(), Arm()
+        self.moves: Counter[tuple[str, str, str]] = Counter()
+        """Flips by model, the live policy's pool and the canary's."""
+        self.saved = self.lost = 0.0
+
+    def flipped(self, verdict: Verdict) -> None:
+        self.moves[verdict.model, verdict.after or "", verdict.before] += 1
+        # The verdict's gain is the live policy's.
+        gain = -(verdict.gain or 0.0)
+        self.saved += max(gain, 0.0)
+        self.lost += max(-gain, 0.0)
+
+    def object(self, now: float) -> dict[str, Any]:
+        return {
+            "for_seconds": round(now - self.since, 1),
+            "live": self.live.object(),
+            "canary": self.canary.object(),
+            "flips": self.moves.total(),
+            "saved": round(self.saved, 4),
+            "lost": round(self.lost, 4),
+            "moves": [
+                {"model": model, "from": before or None, "to": after, "requests": requests}
+                for (model, before, after), requests in self.moves.most_common(MOST_MOVES)
+            ],
+        }
 
 
 class CanaryJudge:
@@ -22,13 +94,20 @@ class CanaryJudge:
 
     def __init__(self, metrics: CanaryMetrics, view: LoadView, clock: Callable[[], float]) -> None:
         self._metrics = metrics
+        self._clock = clock
         self._state = RoutingState(clock, Random(0), view)
         self._again: Again
+        self.beside = SideBySide(clock())
 
     def adopt(self, live: Policy, share: float) -> None:
-        """Takes the live policy, before anything else and whenever it changes, and the canary's share now."""
+        """Takes the live policy, before anything else and whenever one of the two changes, and the canary's share."""
         self._again = Again(live, self._state)
+        self.beside = SideBySide(self._clock())
         self._metrics.share.set(share)
+
+    def object(self) -> dict[str, Any]:
+        """How the two have done since they are as they are."""
+        return self.beside.object(self._clock())
 
     def learn_from(self, live: RoutingState) -> None:
         """Starts from the speeds that are known."""
@@ -39,7 +118,11 @@ class CanaryJudge:
         if outcome.estimate is None or outcome.decision is None:
             return
         self._metrics.counted(outcome, regret)
+        arm = self.beside.live if outcome.canary is None else self.beside.canary
+        arm.add(outcome, regret)
         if outcome.canary is None:
             self._again.learn(outcome, outcome.decision)
         elif verdict := self._again.judge(outcome):
             self._metrics.judged(verdict)
+            if verdict.flips:
+                self.beside.flipped(verdict)

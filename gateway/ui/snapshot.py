@@ -59,6 +59,7 @@ class Snapshots:
             "models_without_pool": unready(core),
             "state": core.store.status().object(),
             "policy": self._policy(),
+            "canary": core.canary.glance() if core.canary else None,
             "traffic": traffic(kept, now),
             "pools": [describe_pool(core, name) for name in core.active.policy.pools],
             "mtp": [report.as_dict() for report in reports],

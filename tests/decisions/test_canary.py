@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,7 @@ import pytest
 
 from gateway.api.core import Trial, activate, place_of
 from gateway.app import build
+from gateway.cli import run
 from gateway.policy.load import PolicyInvalid, parse_policy
 from gateway.settings import Settings
 from gateway.types import Api, Features, Hints
@@ -79,6 +81,29 @@ async def test_the_two_are_counted_side_by_side(tmp_path: Path) -> None:
         changed = [running.counted(f"gateway_canary_{what}_seconds_total", model="m") for what in ("saved", "lost")]
         assert sum(changed) > 0
         assert running.counted("gateway_canary_share") == 0.5
+
+
+async def test_the_status_shows_both(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What each decided, how it went and what flips; anew when one of the two changes; in `gateway top` too."""
+    async with plain_or_drafted(tmp_path, 0.5) as (running, plain, mtp, file):
+        for _ in range(40):
+            await ask(running.url, NOT_A_CHAT, COMPLETIONS)
+        running.core.afterwards.flush()
+        told = orjson.loads((await get(running.url, "/gateway/policy")).body)["canary"]["beside"]
+        assert await asyncio.to_thread(run, ["top", "--once", "--url", running.url]) == 0
+
+        assert (told["live"]["requests"], told["canary"]["requests"]) == (len(plain.requests), len(mtp.requests))
+        assert (told["live"]["failed_share"], told["canary"]["failed"]) == (0.0, 0)
+        assert told["canary"]["mean_seconds"] > 0
+        assert told["moves"] == [{"model": "m", "from": "plain", "to": "mtp", "requests": len(mtp.requests)}]
+        assert told["saved"] + told["lost"] > 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert f"{len(mtp.requests)} of its {len(mtp.requests)} would go elsewhere" in shown
+
+        file.write_text(file.read_text("utf-8").replace("0.5", "0.25"), "utf-8")
+        await running.until(lambda: (core := running.core).active.trial is not None and core.active.trial.share == 0.25)
+        told = orjson.loads((await get(running.url, "/gateway/policy")).body)["canary"]["beside"]
+        assert (told["live"]["requests"], told["canary"]["mean_seconds"], told["moves"]) == (0, None, [])
 
 
 async def test_a_conversation_stays_with_one_policy(tmp_path: Path) -> None:

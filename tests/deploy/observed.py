@@ -41,7 +41,7 @@ def tool(name: str) -> str:
 
 @asynccontextmanager
 async def loaded(folder: Path) -> AsyncIterator[str]:
-    """Serves a gateway with a shadow policy on a plain and a drafting back end, under load; yields its URL."""
+    """A gateway with a shadow and a canary policy on a plain and a drafting back end, under load; yields its URL."""
     plain = create_app(SimSettings(served_names=("m",), time_scale=200))
     drafting = create_app(SimSettings(served_names=("m",), k=2, time_scale=200))
     async with serve(plain) as one, serve(drafting) as two:
@@ -56,9 +56,14 @@ models:
 routing: {{exploration: 0}}
 """
         shadow = folder / "shadow.yaml"
-        shadow.write_text(text.replace("{exploration: 0}", "{objective: static, threshold: 0}"), "utf-8")
+        other = text.replace("{exploration: 0}", "{objective: static, threshold: 0}")
+        shadow.write_text(other, "utf-8")
+        canary = folder / "canary.yaml"
+        canary.write_text(other + "canary: {share: 0.3}\n", "utf-8")
         policy = parse_policy(text, "policy.yaml", {})
-        app = build(Settings(shadow_policy=str(shadow)), policy, env={}, rng=random.Random(7))
+        app = build(
+            Settings(shadow_policy=str(shadow), canary_policy=str(canary)), policy, env={}, rng=random.Random(7)
+        )
         async with serve(app, loop="asyncio", http="httptools", lifespan="on") as url:
             tasks = [asyncio.create_task(_work(url, number)) for number in range(WORKERS)]
             try:
@@ -81,7 +86,8 @@ async def _work(url: str, number: int) -> None:
                 "stream_options": {"include_usage": True},
             }
             pool = (None, "plain", "mtp")[at % 3]
-            headers = {"x-gateway-pool": pool} if pool else {}
+            # Each a conversation of its own, so that the canary has its share of them.
+            headers = {"x-gateway-session": f"{number}-{at}", **({"x-gateway-pool": pool} if pool else {})}
             await client.post("/v1/chat/completions", json=body, headers=headers)
             await asyncio.sleep(0.02)
 

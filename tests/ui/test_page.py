@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import random
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Locator, Page, expect
 
+from gateway.app import build
+from gateway.policy.load import parse_policy
+from gateway.settings import Settings
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
-from tests.gateways import Running, gateway
+from tests.answers import reply
+from tests.gateways import Running, gateway, two_pools
 from tests.raw_client import ask, chat
 from tests.servers import serve
+from tests.stub import Stub
 from tests.ui.browser import chromium, page
 
 PROMPT = "Is this review positive or negative? One word: <b>zebra</b> soup was cold."
@@ -58,6 +66,39 @@ async def test_traffic_shows_live(browser: Browser, running: Running) -> None:
         await expect(shown.locator("#pools .good")).to_have_count(2)
         await expect(shown.locator("#even > svg")).to_have_attribute("aria-label", re.compile(r"^m: .*MTP"))
         assert "zebra" not in await shown.content()
+        await expect(shown.locator("#canary")).to_be_hidden()
+
+
+async def test_a_canary_is_shown_beside_the_live_policy(browser: Browser, tmp_path: Path) -> None:
+    """Requests, failures and times of both, and what flips, in both languages."""
+    answer = reply({"choices": [{"finish_reason": "stop"}], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
+    async with Stub(answer) as plain, Stub(answer) as mtp:
+        live = two_pools(plain.url, mtp.url, "static")
+        (tmp_path / "canary.yaml").write_text(
+            live.replace("threshold: 64", "threshold: 0") + "canary: {share: 0.5}\n", "utf-8"
+        )
+        settings = Settings(canary_policy=str(tmp_path / "canary.yaml"))
+        app = build(settings, parse_policy(live, "policy.yaml", {}), env={}, rng=random.Random(7))
+        async with serve(app, loop="asyncio", http="httptools", lifespan="on") as url:
+            for _ in range(20):
+                await ask(url, {"model": "m", "prompt": "Once upon a time", "max_tokens": 4}, "/v1/completions")
+            async with page(browser, url) as shown:
+                drafted, rows = len(mtp.requests), rows_of(shown)
+                await expect(rows).to_have_count(2)
+                await expect(rows.nth(1)).to_contain_text(re.compile(rf"Canary{drafted} \({drafted * 5}%\)0%.*s"))
+                await expect(shown.locator("#canaryFlips")).to_contain_text(f"plain → mtp {drafted}.")
+                if folder := os.environ.get("GATEWAY_TEST_SCREENSHOTS"):
+                    for theme in ("light", "dark"):
+                        await shown.evaluate(f"document.documentElement.dataset.theme = '{theme}'")
+                        await shown.locator("#canary").screenshot(path=f"{folder}/canary-{theme}.png")
+            async with page(browser, url, locale="ja-JP", width=360) as shown:
+                await expect(shown.locator("#h-canary")).to_have_text("カナリアポリシー")
+                await expect(rows_of(shown).nth(0)).to_contain_text("現行")
+                assert await shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def rows_of(shown: Page) -> Locator:
+    return shown.locator("#canary tbody tr")
 
 
 async def test_a_request_is_explained_without_being_sent(browser: Browser, running: Running) -> None:

@@ -1,4 +1,5 @@
 // The page: what comes from the stream is shown once a second, unless paused.
+import { canary } from "./canary.js";
 import { breakEven, flow, overTime } from "./charts.js";
 import { at, bar, h, options } from "./dom.js";
 import { explain } from "./explain.js";
@@ -147,7 +148,7 @@ function notes(snapshot) {
 function draw() {
   if (!latest) return;
   at("version").textContent = latest.version;
-  for (const part of [tiles, flowChart, pools, evenChart, overChart, decisions, policy, notes]) part(latest);
+  for (const part of [tiles, flowChart, pools, evenChart, overChart, canary, decisions, policy, notes]) part(latest);
 }
 
 function show(snapshot) {
