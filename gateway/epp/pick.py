@@ -27,9 +27,9 @@ from gateway.types import Result
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
-from gateway.upstream.lease import Lease
+from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pool import NOBODY, Pool
-from gateway.upstream.proxy import Opened, heed_refusal
+from gateway.upstream.proxy import Opened
 from gateway.upstream.retry import error_code
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})

@@ -181,7 +181,9 @@ def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, i
     if read != total or dialogue.unread or hidden:
         parts, text_bytes, ids = _scaled(dialogue, parts, total / read if read else 1.0, text_bytes, hidden)
     media = dialogue.images + (len(dialogue.media - {"text", "image"}) if len(dialogue.media) > 1 else 0)
-    profile = (*parts, tool_bytes, media, ids, dialogue.turns, 1)
+    # A prompt of ids is all of the prompt: no template adds to it.
+    turns, fixed = (0, 0) if ids and not total else (dialogue.turns, 1)
+    profile = (*parts, tool_bytes, media, ids, turns, fixed)
     share = len(dialogue.user) / total if total else 0.0
     return profile, text_bytes, round(rough_total(parts) * share)
 

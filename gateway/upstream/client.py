@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from gateway.errors import ConnectionLost
+
 Headers = list[tuple[bytes, bytes]]
 
 
@@ -60,6 +62,10 @@ class Response(Protocol):
         ...
 
 
+class Dropped(ConnectionLost):
+    """A reused connection was closed without a byte of the answer, though the server had taken the request."""
+
+
 class Connector(Protocol):
     """Sends requests to one origin."""
 
@@ -77,8 +83,8 @@ class Connector(Protocol):
         hold neither (`headers.upstream_request_headers` sees to it). Bytes go with a Content-Length, an iterator
         goes in chunks as it yields; an answer that comes before the body is all sent is returned at once.
 
-        A reused connection that the server had closed without taking the request is replaced once, invisibly. An
-        iterator is never sent twice.
+        A reused connection that the server had closed without taking the request is replaced once, invisibly; one
+        that it closed after taking the request raises Dropped, where that can be told. An iterator is never sent twice.
 
         Raises ConnectFailed (nothing was sent), NothingAvailable (the connection limit is reached, nothing was
         sent), ConnectionLost, BadUpstreamResponse, UpstreamTimeout, and whatever the iterator raises. When

@@ -20,8 +20,6 @@ from gateway.upstream.lease import Lease, SharedLimit
 
 WORKING_SECONDS = 5.0
 """How long an answer shows that the endpoint works."""
-REFUSAL_REST = 0.5
-"""Seconds without new requests after a working endpoint refused one for its load."""
 DOUBTED = 0.25
 """The part of its weight that is left to an idle endpoint which most replicas have found broken: below a half."""
 ONE_AT_A_TIME = 0.001

@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import httptools
 
 from gateway.errors import BadUpstreamResponse, ConnectionLost, UpstreamTimeout
-from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.client import Dropped, Headers, Timeouts
 from gateway.upstream.headers import framing_fault, has_length
 from gateway.upstream.lean_request import MAX_WHOLE, framed, request_was_taken
 from gateway.upstream.lean_response import LeanResponse
@@ -255,7 +255,8 @@ class LeanConnection(asyncio.Protocol):
         elif self._used and not (in_order and request_was_taken(self._transport)):
             self.fail(Stale("the back end had closed the connection"))
         else:
-            self.fail(ConnectionLost("the back end closed the connection without an answer"))
+            kind = Dropped if self._used else ConnectionLost
+            self.fail(kind("the back end closed the connection without an answer"))
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, _NEVER

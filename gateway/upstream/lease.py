@@ -6,9 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.types import Result
+from gateway.upstream.client import Headers
+from gateway.upstream.retry import rest_seconds
 
 if TYPE_CHECKING:
     from gateway.upstream.endpoint import Endpoint
+
+REFUSAL_REST = 0.5
+"""Seconds without new requests after a working endpoint refused one for its load."""
 
 
 class SharedLimit:
@@ -115,3 +120,15 @@ class Lease:
             endpoint.streaming -= 1
         endpoint.judge(self, result)
         holder.freed()
+
+
+def heed_refusal(lease: Lease, status: int, headers: Headers, now: float, *, others: bool = True) -> None:
+    """Lets an endpoint rest that says how long. One that refuses while it works for others is full, not broken: it
+    rests a moment, and its breaker hears nothing. A limit (429) may be one client's: without `others` to go to, the
+    next client hears for itself."""
+    seconds = rest_seconds(headers)
+    if status == 503 and lease.endpoint.working(now):
+        lease.blameless = True
+        seconds = REFUSAL_REST if seconds is None else seconds
+    if seconds and (others or status != 429):
+        lease.endpoint.rest(seconds)

@@ -21,10 +21,10 @@ from gateway.errors import GatewayError, NothingAvailable, UpstreamError, Upstre
 from gateway.records import keyword_record
 from gateway.types import Result
 from gateway.upstream.breaker import Trip
-from gateway.upstream.client import Headers, Response
-from gateway.upstream.endpoint import REFUSAL_REST, Endpoint
+from gateway.upstream.client import Dropped, Headers, Response
+from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
-from gateway.upstream.lease import Lease
+from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pools import Pools
 from gateway.upstream.retry import (
     FREE,
@@ -39,7 +39,6 @@ from gateway.upstream.retry import (
     class_of_answer,
     error_code,
     first_event_ended,
-    rest_seconds,
 )
 
 GATHER_BYTES = 4_194_304
@@ -95,6 +94,7 @@ class Attempts:
 
     __slots__ = (
         "_call",
+        "_dropped",
         "_moved",
         "_on_retry",
         "_pools",
@@ -116,6 +116,8 @@ class Attempts:
         self._task: asyncio.Task[Any] | None = None
         self._moved = False
         self._tried: set[str] = set()
+        self._dropped: str | None = None
+        """The URL of an endpoint whose kept connection broke before a byte, and which may be asked once more."""
         self._spent: dict[str, int] = {}
         """Requests sent, by pool."""
         self.count = 0
@@ -163,7 +165,7 @@ class Attempts:
         self.sent_at = self._pools.clock()
         lease.move, lease.stream = self._move, self._call.stream
         try:
-            opened = await _attempt(lease, self._call, self._pools.clock)
+            opened = await _attempt(lease, self._call, self._pools)
             lease.move = None
             return opened, None
         except NothingAvailable as full:
@@ -174,6 +176,8 @@ class Attempts:
             return None, late if late.phase != "first_byte" else _why_late(late, lease, self._call)
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
+            if isinstance(failed, Dropped):
+                self._dropped = lease.endpoint.url
             return None, failed
         except asyncio.CancelledError:
             # The client left, or the endpoint was found dead. Neither says anything new about it.
@@ -202,7 +206,7 @@ class Attempts:
         exclude = self._tried | self._pools.laggards(order) if reason == "late" else self._tried
         following = admission.take(order, exclude)
         if following is None and not admission.worth_waiting(order, exclude):
-            following = admission.try_shut(order, exclude)
+            following = self._afresh(order) or admission.try_shut(order, exclude)
             if following is None:
                 return None
         if budget is not None:
@@ -212,6 +216,11 @@ class Attempts:
             lease.release(Result.BACKEND_ERROR)
         self._on_retry(lease.pool, reason)
         return following or await self._wait(order, urgent=True)
+
+    def _afresh(self, order: tuple[str, ...]) -> Lease | None:
+        """The same endpoint once more, where its kept connection broke before a byte: likely its idle limit's doing."""
+        dropped, self._dropped = self._dropped, None
+        return self._pools.admission.take(order, self._tried - {dropped}, dropped) if dropped else None
 
     async def _wait(self, order: tuple[str, ...], *, urgent: bool) -> Lease:
         call, began = self._call, self._pools.clock()
@@ -232,14 +241,15 @@ class Attempts:
             self._task.cancel()
 
 
-async def _attempt(lease: Lease, call: Call, clock: Callable[[], float]) -> Opened:
+async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
     endpoint = lease.endpoint
     response = await endpoint.connector.send(
         call.method, call.target, call.headers(endpoint), call.body(lease.pool), endpoint.timeouts
     )
     status = response.status
     if status in (429, 503):
-        heed_refusal(lease, status, response.headers, clock())
+        others = sum(pool.ready for name in call.pools if (pool := pools.find(name)) is not None) > 1
+        heed_refusal(lease, status, response.headers, pools.clock(), others=others)
     lease.refused = status >= 500
     streams = is_event_stream(response.headers)
     if status in RETRY_STATUSES or (streams and not call.wait_for_first):
@@ -247,7 +257,7 @@ async def _attempt(lease: Lease, call: Call, clock: Callable[[], float]) -> Open
     try:
         first = await response.read()
         if not lease.refused:
-            lease.first_byte(clock())
+            lease.first_byte(pools.clock())
         first = await (_first_event(response, first) if streams else _gather(response, first))
     except BaseException:
         response.close()
@@ -286,14 +296,3 @@ def _why_late(late: UpstreamTimeout, lease: Lease, call: Call) -> UpstreamTimeou
     if limit is not None and call.first * OVERDUE <= limit:
         return Overdue(late.message, phase=late.phase)
     return Late(late.message, phase=late.phase) if call.stream else late
-
-
-def heed_refusal(lease: Lease, status: int, headers: Headers, now: float) -> None:
-    """Lets an endpoint rest that says how long. One that refuses while it works for others is full, not broken: it
-    rests a moment, and its breaker hears nothing."""
-    seconds = rest_seconds(headers)
-    if status == 503 and lease.endpoint.working(now):
-        lease.blameless = True
-        seconds = REFUSAL_REST if seconds is None else seconds
-    if seconds:
-        lease.endpoint.rest(seconds)

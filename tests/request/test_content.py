@@ -64,6 +64,11 @@ class TestContent:
         assert features.n == n
         assert features.input_tokens == pytest.approx(tokens, abs=14)
 
+    @pytest.mark.parametrize("ids", [1, 3, 500])
+    def test_ids_are_all_of_their_prompt(self, ids: int) -> None:
+        """PARAM-08: no template adds to them."""
+        assert completion(list(range(ids))).input_tokens == ids
+
     def test_looks_past_reminders_to_the_real_ask(self) -> None:
         """ROUTE-05: reminder blocks, tool results and environment reports are not the ask."""
         reminder = "<system-reminder>Write a story. Translate everything. Classify your files.</system-reminder>"

@@ -78,6 +78,25 @@ class TestFailOver:
                 assert (client.last.count, client.last.endpoint, len(a.requests)) == (2, b.url, 1)
                 assert not any(counts(live))
 
+    async def test_a_kept_connection_that_breaks_is_no_failed_request(self) -> None:
+        """POOL-04: no byte came over it, so that the only endpoint is asked once more, on a new connection, as the
+        second attempt; and no third time."""
+        async with Stub(WHOLE) as a, wired(policy_of({"p": [a.url]})) as live:
+            await body_of(await Client(live).open())
+            a.script.append(close)
+            client = Client(live)
+            assert (await client.open()).response.status == 200
+            assert client.last is not None
+            assert (client.last.count, len(a.requests), client.retries) == (2, 3, [("p", "lost")])
+
+        for attempts, sent in ((1, 1), (3, 2)):
+            async with Stub(WHOLE) as a, wired(policy_of({"p": [a.url]})) as live:
+                await body_of(await Client(live).open())
+                a.answer = close
+                with pytest.raises(ConnectionLost):
+                    await Client(live).open(attempts)
+                assert len(a.requests) == 1 + sent
+
     @pytest.mark.parametrize("status", [400, 401, 404, 413, 422, 429, 500])
     async def test_other_answers_are_passed_on(self, status: int) -> None:
         """RETRY-02, ERROR-04: a 4xx goes to the client with its body; a 500 is not repeated either."""

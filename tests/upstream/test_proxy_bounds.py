@@ -268,6 +268,17 @@ class TestOverload:
             assert statuses == [429, 200]
             assert only(live).breaker.consecutive == 0
 
+    async def test_a_limit_where_there_is_nowhere_else_is_each_clients_own_answer(self) -> None:
+        """ERROR-03: with one endpoint, one client's 429 never becomes another client's 503."""
+        async with Stub(reply({}, 429, [("retry-after", "7")])) as a, wired(policy_of({"p": [a.url]})) as live:
+            for _ in range(2):
+                opened = await Client(live).open()
+                assert opened.response.status == 429
+                opened.lease.release(Result.CLIENT_ERROR)
+
+            a.answer = WHOLE
+            assert (await Client(live).open()).response.status == 200
+
     async def test_an_engine_that_refuses_while_it_works_is_full_and_not_broken(self) -> None:
         """vLLM's admission refusal: the endpoint rests a moment, its breaker stays open."""
         gate = asyncio.Event()
