@@ -8,8 +8,8 @@ pools whose queue has room, and gets the first place that any of its pools can g
          of the newest request of the key (of the lowest priority) that has most there
 
 each with a `Retry-After` from the rate at which the pool starts requests, or from when an endpoint is next tried.
-A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited;
-with them those that only some endpoints of their pools can serve.
+A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited.
+Those that only some endpoints of a pool can serve stand in the queue as everybody does, in a lane of their own.
 
 All endpoints shut by their breakers: one request goes through as a trial, so that recovery needs no timer to run out.
 Invariant: whenever a pool has room, no request that it may serve is waiting. `changed` restores it after every event
@@ -23,14 +23,15 @@ import math
 from collections.abc import Callable, Mapping, Set
 from typing import Protocol
 
-from gateway.errors import GatewayError, NothingAvailable, TooManyRequests
+from gateway.errors import GatewayError, NothingAvailable
 from gateway.types import Result
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.fair import FairQueue
 from gateway.upstream.lease import Lease
 from gateway.upstream.places import Places
 from gateway.upstream.pool import NOBODY, Pool
-from gateway.upstream.waiter import Waiter
+from gateway.upstream.refusals import down_text, full_error
+from gateway.upstream.waiter import Lane, Waiter
 
 
 class WaitObserver(Protocol):
@@ -49,6 +50,8 @@ class Admission:
         self._queue: FairQueue[Waiter] = FairQueue()
         self._urgent: dict[Waiter, None] = {}
         self._places = Places[Waiter]()
+        self._lanes: dict[str, Lane] = {}
+        """Parts of pools that somebody in the queue waits for."""
         self._serving = False
         self._timer: asyncio.TimerHandle | None = None
         self.on_wait: WaitObserver = _nobody_listens
@@ -99,8 +102,7 @@ class Admission:
         if not any(pool.could_take(exclude) for pool in live):
             return self.try_shut(order, exclude) or self._refuse(live, order)
         waiter = Waiter(order, work, priority, key, exclude, self._clock())
-        # A request that only some endpoints can serve stands in this line too: the queue looks at pools alone.
-        waiter.urgent = urgent or bool(exclude)
+        waiter.urgent = urgent
         self._enter(waiter, live, past_limit=urgent)
         self.freed()
         return await self._stand(waiter)
@@ -138,15 +140,17 @@ class Admission:
         self.freed()
         promising = {pool.name for pool in self._pools.values() if pool.promising()}
         for waiter in [*self._urgent, *self._queue]:
-            if not any(name in promising for name in waiter.order):
-                self._fail(waiter, "down", NothingAvailable(_down(waiter.order), retry_after=self._retry_after(waiter)))
+            if not any(name in promising for name in waiter.pools):
+                self._fail(
+                    waiter, "down", NothingAvailable(down_text(waiter.pools), retry_after=self._retry_after(waiter))
+                )
 
     def recount(self) -> None:
         """After a reload: how many of those who wait each pool may serve."""
         for pool in self._pools.values():
             pool.eligible = 0
         for waiter in [*self._urgent, *self._queue]:
-            for name in waiter.order:
+            for name in waiter.pools:
                 if name in self._pools:
                     self._pools[name].eligible += 1
 
@@ -156,16 +160,13 @@ class Admission:
             if waiter.future.done():
                 self._leave(waiter)
                 continue
-            for name in waiter.order:
+            for name in waiter.pools:
                 pool = self._pools.get(name)
                 if pool is not None and (endpoint := pool.pick(now, waiter.exclude)) is not None:
                     self._grant(waiter, pool, endpoint, now)
                     break
         while len(self._queue):
-            free: dict[str, Endpoint] = {}
-            for pool in self._pools.values():
-                if pool.eligible and (endpoint := pool.pick(now)) is not None:
-                    free[pool.name] = endpoint
+            free = self._free(now)
             first = self._queue.first(free) if free else None
             if first is None:
                 return
@@ -173,8 +174,16 @@ class Admission:
                 # Its client has left, though its task has not run since.
                 self._leave(first)
                 continue
-            name = next(name for name in first.order if name in free)
-            self._grant(first, self._pools[name], free[name], now)
+            at = next(at for at, name in enumerate(first.order) if name in free)
+            self._grant(first, self._pools[first.pools[at]], free[first.order[at]], now)
+
+    def _free(self, now: float) -> dict[str, Endpoint]:
+        """The endpoint that each pool and each lane would give."""
+        found = {pool.name: pool.pick(now) for pool in self._pools.values() if pool.eligible}
+        for name, lane in self._lanes.items():
+            if (pool := self._pools.get(lane.pool)) is not None:
+                found[name] = pool.pick(now, lane.exclude)
+        return {name: endpoint for name, endpoint in found.items() if endpoint is not None}
 
     def _grant(self, waiter: Waiter, pool: Pool, endpoint: Endpoint, now: float) -> None:
         if not waiter.urgent:
@@ -192,13 +201,13 @@ class Admission:
             waiter.future.set_exception(error)
 
     def _retry_after(self, waiter: Waiter) -> int:
-        live = [self._pools[name] for name in waiter.order if name in self._pools]
+        live = [self._pools[name] for name in waiter.pools if name in self._pools]
         return min((pool.retry_after() for pool in live), default=1)
 
     def _refuse(self, live: list[Pool], order: tuple[str, ...]) -> Lease:
         for pool in live[:1]:
             pool.rejected["down"] += 1
-        raise NothingAvailable(_down(order), retry_after=min((pool.retry_after() for pool in live), default=1))
+        raise NothingAvailable(down_text(order), retry_after=min((pool.retry_after() for pool in live), default=1))
 
     def _enter(self, waiter: Waiter, live: list[Pool], *, past_limit: bool) -> None:
         """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place.
@@ -216,8 +225,8 @@ class Admission:
             if displaced is None or displaced is waiter:
                 cause = "queue_full" if displaced is None else "displaced"
                 home.rejected[cause] += 1
-                raise _full(home, several=displaced is not None)
-            self._fail(displaced, "displaced", _full(home, several=True))
+                raise full_error(home, several=displaced is not None)
+            self._fail(displaced, "displaced", full_error(home, several=True))
         waiter.home = home = home or waiting[0]
         home.waiting += 1
         home.queued += 1
@@ -228,6 +237,7 @@ class Admission:
         else:
             self._queue.add(waiter)
             self._places.add(waiter, home.name)
+            waiter.stand_in(self._lanes)
 
     def _leave(self, waiter: Waiter, *, served: bool = False) -> None:
         """Takes the waiter out of every count. Idempotent."""
@@ -236,13 +246,14 @@ class Admission:
             return
         home.waiting -= 1
         home.waited_seconds += self._clock() - waiter.since
-        for name in waiter.order:
+        for name in waiter.pools:
             if (pool := self._pools.get(name)) is not None and pool.eligible:
                 pool.eligible -= 1
         if waiter.urgent:
             del self._urgent[waiter]
             return
         self._places.remove(waiter, home.name)
+        waiter.step_out(self._lanes)
         if not served:
             self._queue.remove(waiter)
 
@@ -287,14 +298,3 @@ class Admission:
     def _on_timer(self) -> None:
         self._timer = None
         self.changed()
-
-
-def _down(order: tuple[str, ...]) -> str:
-    return f"no endpoint of {', '.join(order)} can take this request now"
-
-
-def _full(home: Pool, *, several: bool) -> GatewayError:
-    after = home.retry_after()
-    if several:
-        return TooManyRequests("too many requests of this key are waiting (limits.queue)", retry_after=after)
-    return NothingAvailable(f"the queue of {home.name} is full (limits.queue)", retry_after=after)

@@ -9,15 +9,29 @@ from gateway.upstream.lease import Lease
 from gateway.upstream.pool import Pool
 
 
+class Lane:
+    """A pool without some of its endpoints, as long as somebody waits for what is left."""
+
+    __slots__ = ("exclude", "pool", "waiting")
+
+    def __init__(self, pool: str, exclude: Set[str]) -> None:
+        self.pool = pool
+        self.exclude = exclude
+        self.waiting = 0
+
+
 class Waiter:
     """See `admission`. Its future is done when it has a place or is refused."""
 
-    __slots__ = ("exclude", "future", "home", "key", "lease", "order", "priority", "since", "urgent", "work")
+    __slots__ = ("exclude", "future", "home", "key", "lease", "order", "pools", "priority", "since", "urgent", "work")
 
     def __init__(
         self, order: tuple[str, ...], work: float, priority: int, key: str | None, exclude: Set[str], since: float
     ) -> None:
-        self.order = order
+        self.pools = order
+        part = "|".join(sorted(exclude))
+        self.order = tuple(f"{name} without {part}" for name in order) if exclude else order
+        """What the queue knows its pools as: a part of one is something else than all of it."""
         self.work = work
         self.priority = priority
         self.key = key
@@ -28,3 +42,14 @@ class Waiter:
         """The pool whose queue it counts in."""
         self.future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self.lease: Lease | None = None
+
+    def stand_in(self, lanes: dict[str, Lane]) -> None:
+        """Counts itself in its lanes, if it has any."""
+        for name, pool in zip(self.order, self.pools, strict=True) if self.exclude else ():
+            lanes.setdefault(name, Lane(pool, self.exclude)).waiting += 1
+
+    def step_out(self, lanes: dict[str, Lane]) -> None:
+        for name in self.order if self.exclude else ():
+            lanes[name].waiting -= 1
+            if not lanes[name].waiting:
+                del lanes[name]

@@ -51,7 +51,7 @@ class TestRoom:
         assert (pools.load("p").in_flight, pools.load("p").waiting) == (2, 0)
 
     async def test_requests_for_one_endpoint_wait_within_the_queues_limit(self) -> None:
-        """Who asks for one endpoint goes to the front, and makes the line no longer than the policy lets it be."""
+        """Who asks for one endpoint makes the line no longer than the policy lets it be."""
         own = {"p": ", limits: {connections: 1, queue: 2, queue_wait: 10s}"}
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
         held = [await pools.admit(("p",)) for _ in range(2)]
@@ -81,6 +81,26 @@ class TestRoom:
         assert not waiter.done()
         held["http://b:1"].release(Result.OK)
         assert (await waiter).endpoint.url == "http://b:1"
+
+    async def test_a_request_for_one_endpoint_takes_its_turn(self) -> None:
+        """Continuations stand in the fair queue: who came first, or has a key that had less, is served first."""
+        own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 10s}"}
+        pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
+        held = {(lease := await pools.admit(("p",))).endpoint.url: lease for _ in range(2)}
+        first = await stand(pools, key="one")
+        only_b = asyncio.create_task(pools.admission.admit(("p",), key="one", exclude={"http://a:1"}))
+        await asyncio.sleep(0)
+        last = await stand(pools, key="one")
+
+        held["http://b:1"].release(Result.OK)
+        assert (await first).endpoint.url == "http://b:1"
+        assert not only_b.done()
+        held["http://a:1"].release(Result.OK)
+        # What only the other endpoint can take holds nobody up.
+        assert (await last).endpoint.url == "http://a:1"
+        first.result().release(Result.OK)
+        assert (await only_b).endpoint.url == "http://b:1"
+        assert pools.admission.waiting == 0
 
     async def test_a_request_takes_whichever_of_its_pools_is_free_first(self) -> None:
         """Spill-over while waiting."""

@@ -24,6 +24,7 @@ STEPS = st.one_of(
         st.sampled_from([("p",), ("q",), ("p", "q")]),
         st.sampled_from([None, "a", "b"]),
         st.integers(0, 1),
+        st.sampled_from([frozenset(), frozenset(), frozenset({"http://a:1"})]),
     ),
     st.tuples(st.sampled_from(["end", "leave", "down", "up", "turn", "shut"]), st.integers(0, 1000)),
 )
@@ -55,8 +56,9 @@ async def _play(steps: list[tuple[object, ...]]) -> None:
     for step in steps:
         clock.pass_(0.3)
         if step[0] == "come":
-            _, order, key, priority = step
-            tasks.append(asyncio.create_task(pools.admit(order, 1.0, priority, key)))  # type: ignore[arg-type]
+            _, order, key, priority, exclude = step
+            work = pools.admission.admit(order, 1.0, priority, key, exclude=exclude)  # type: ignore[arg-type]
+            tasks.append(asyncio.create_task(work))
         else:
             kind, number = step
             assert isinstance(number, int)
@@ -83,6 +85,7 @@ async def _play(steps: list[tuple[object, ...]]) -> None:
     assert all((e.in_flight, e.streaming, len(e.leases)) == (0, 0, 0) for e in endpoints)
     assert pools._slices["s"].in_flight == 0
     assert not pools.admission._places._by_pool
+    assert not pools.admission._lanes
 
 
 def _check(pools: Pools) -> None:
@@ -93,9 +96,11 @@ def _check(pools: Pools) -> None:
         assert pool.waiting <= 4
         assert pool.in_flight == sum(endpoint.in_flight for endpoint in pool.endpoints)
         assert pool.ready == sum(endpoint.ready for endpoint in pool.endpoints)
-        if pool.eligible:
+    for waiter in [*pools.admission._urgent, *pools.admission._queue]:
+        for pool in [pools[name] for name in waiter.pools]:
             # An endpoint that has just been found usable by the clock is noticed by a timer, not here.
-            assert not [e for e in pool.endpoints if e.ready and e.room() and pool.in_flight < pool._limit]
+            free = [e for e in pool.endpoints if e.ready and e.room() and pool.in_flight < pool._limit]
+            assert not [e for e in free if e.url not in waiter.exclude]
 
 
 def test_the_random_choice_is_reproducible() -> None:

@@ -1,0 +1,17 @@
+"""What a request is told that gets no place."""
+
+from __future__ import annotations
+
+from gateway.errors import GatewayError, NothingAvailable, TooManyRequests
+from gateway.upstream.pool import Pool
+
+
+def down_text(order: tuple[str, ...]) -> str:
+    return f"no endpoint of {', '.join(order)} can take this request now"
+
+
+def full_error(home: Pool, *, several: bool) -> GatewayError:
+    after = home.retry_after()
+    if several:
+        return TooManyRequests("too many requests of this key are waiting (limits.queue)", retry_after=after)
+    return NothingAvailable(f"the queue of {home.name} is full (limits.queue)", retry_after=after)
