@@ -219,14 +219,15 @@ def rewriting(policy: Policy, asked: str | None, served: str) -> Rewrite | None:
     """Puts the client's name for the model into the answer, where it differs from the served one."""
     if asked is None or asked == served or policy.server.answer_model == "served":
         return None
-    pattern, name = _model_field(served), b'"model":' + _json_string(asked)
-    return lambda piece: pattern.sub(lambda _: name, piece)
+    pattern, name = _model_field(served), _json_string(asked)
+    return lambda piece: pattern.sub(lambda found: found[1] + name, piece)
 
 
 @lru_cache(maxsize=512)
 def _model_field(served: str) -> Pattern[bytes]:
     # Quotes inside a JSON string are escaped, so this only ever matches a key and its value.
-    return compile(rb'"model"\s*:\s*' + escape(_json_string(served)))
+    names = {_json_string(served), json.dumps(served, ensure_ascii=False).encode("utf-8", "surrogatepass")}
+    return compile(rb'("model"\s*:\s*)(?:' + b"|".join(map(escape, sorted(names))) + b")")
 
 
 def _json_string(text: str) -> bytes:

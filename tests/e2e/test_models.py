@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.answers import reply, stream
+from tests.answers import reply, stream, text
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat, get
@@ -44,9 +44,7 @@ async def test_a_streams_model_is_rewritten_wherever_it_is_cut() -> None:
     """MODEL-02: in streams too, and no cut of the back end's writes splits a name or a character."""
     whole = delta("あ").replace(b'"model":"m"', b'"model":"gemma4_e4b"')
     whole += delta("", "stop").replace(b'"model":"m"', b'"model": "gemma4_e4b"')
-    expected = whole.replace(b'"model":"gemma4_e4b"', b'"model":"e4b"').replace(
-        b'"model": "gemma4_e4b"', b'"model":"e4b"'
-    )
+    expected = whole.replace(b'"gemma4_e4b"', b'"e4b"')
     async with Stub() as stub, gateway(ALIASED.replace("{url}", stub.url)) as running:
         for at in range(1, len(whole), 7):
             stub.script.append(stream(whole[:at], whole[at:] + DONE))
@@ -95,6 +93,18 @@ async def test_a_missing_model_means_the_only_one() -> None:
         async with gateway(policy) as running:
             got = await ask(running.url, {"messages": []})
             assert (got.status, got.error["param"]) == (400, "model")
+
+
+@pytest.mark.parametrize("served", [b'"served"', b'"\\u5927-x"', '"大-x"'.encode()])
+@pytest.mark.parametrize("colon", [b":", b": ", b" : "])
+async def test_only_the_name_is_exchanged_in_an_answer(served: bytes, colon: bytes) -> None:
+    """MODEL-02: the bytes around it stay, whichever way a back end writes JSON."""
+    answer = b'{"id":  "a", "model"' + colon + served + b', "text": "\\"model\\": \\"served\\""}'
+    policy = ALIASED.replace("gemma4_e4b", f"'{json.loads(served)}'")
+    async with Stub(text(answer)) as stub, gateway(policy.replace("{url}", stub.url)) as running:
+        got = await ask(running.url, {"model": "e4b", "prompt": "x"}, "/v1/completions")
+
+        assert got.body == answer.replace(served, b'"e4b"', 1)
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/some/future/route?x=%20y", "/tokenize", "/detokenize"])
