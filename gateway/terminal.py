@@ -52,6 +52,8 @@ def print_explanation(found: dict[str, Any], console: Console | None = None) -> 
     console.print(pools)
     detail = f" ({decision['detail']})" if decision["detail"] else ""
     console.print(f"-> [bold green]{decision['pool']}[/]: {decision['reason']}{detail}, {REASONS[decision['reason']]}")
+    if path := found.get("asks_first"):
+        console.print(f"   {path} is asked first, which reads the label off the prompt; it is decoded where that fails")
 
 
 def _plain(value: object) -> str:

@@ -7,10 +7,12 @@ from typing import Any
 from gateway.api.core import Active, Learned, find_model
 from gateway.api.guided import renewed
 from gateway.api.head import Head
+from gateway.policy.schema import Model, Policy
 from gateway.request.features import extract
-from gateway.request.parse import parse_body
+from gateway.request.labels import read_label_question
+from gateway.request.parse import Body, parse_body
 from gateway.routing.explain import explanation
-from gateway.types import NO_HINTS, Api, LoadView, PoolLoad
+from gateway.types import NO_HINTS, Api, Decision, Features, LoadView, Need, PoolLoad
 
 
 class IdlePools:
@@ -38,4 +40,15 @@ def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: 
     facts = active.router.facts(model, features, estimate, head.matched)
     model, facts = active.router.choose(model, facts)
     decision = active.router.route(model, features, estimate, view, facts, hints, explore=False)
-    return explanation(features, estimate, decision)
+    found = explanation(features, estimate, decision)
+    if asks_first(policy, model, features, body, decision):
+        found["asks_first"] = "/v1/decisions"
+    return found
+
+
+def asks_first(policy: Policy, model: Model, features: Features, body: Body, decision: Decision) -> bool:
+    """Whether a label would be read off the prefill, see `labels`: where no pool answers so, it is decoded."""
+    if not model.decisions or features.api is not Api.CHAT or features.thinking or model.reasoning == "always":
+        return False
+    able = any(Need.LOGPROBS not in policy.pools[name].refuses for name in decision.order)
+    return able and not body.cuts and read_label_question(body.data) is not None

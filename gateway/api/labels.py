@@ -41,6 +41,8 @@ log = logging.getLogger("gateway.labels")
 
 ABSENT_SECONDS = 600.0
 FAILED_SECONDS = 30.0
+FALLBACK = "decisions"
+"""The class of such an attempt among those that were followed by another, in metrics."""
 _ABSENT = frozenset({404, 405, 501})
 _OURS = frozenset({b"accept", b"accept-encoding", b"content-encoding", b"content-type"})
 """Headers that speak of the client's body and of the answer that it gets, not of this one."""
@@ -98,6 +100,7 @@ class LabelDesk:
         exchange.first_byte = self._core.clock()
         content, usage = self._read(opened, question)
         if usage is None:
+            self._core.metrics.retried(opened.lease.pool, FALLBACK)
             exchange.lease = exchange.response = exchange.first_byte = None
             return frozenset()
         # Another prompt was read than the conversation's, so there is no prefix to come back to.
@@ -157,6 +160,7 @@ class LabelDesk:
         """After an attempt without an answer. Where there is no other endpoint, the same one is tried once more."""
         if attempts.count == 0 or attempts.endpoint is None or attempts.pool is None:
             return frozenset()
+        self._core.metrics.retried(attempts.pool, FALLBACK)
         self._rest(attempts.endpoint, FAILED_SECONDS, "no answer")
         tried = frozenset({attempts.endpoint})
         return tried if self._core.pools.admission.worth_waiting((attempts.pool,), tried) else frozenset()

@@ -139,11 +139,13 @@ class BreakEven:
     def _source(self, fitted: Fitted) -> str:
         kind = f"SIMULATED back ends ({'; '.join(self._simulated)}), not hardware" if self._simulated else "Measured"
         streams = f"{self._concurrency[0]} to {self._concurrency[-1]} streams"
+        alike = self._prefill is not None and self._prefill.mtp_fixed == 0.0
+        note = " First tokens came no later with drafting, which counts as no difference." if alike else ""
         return (
             f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "
             f"k={self._k}, {streams}, answers to {self._lengths[-1]} tokens; {fitted.points} steps, rms error "
             f"{fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams are extrapolated. A joining prompt "
-            f"stops running answers for {self._stalls[False]} without drafting, {self._stalls[True]} with it."
+            f"stops running answers for {self._stalls[False]} without drafting, {self._stalls[True]} with it.{note}"
         )
 
     def report(self) -> Report:

@@ -78,7 +78,7 @@ def render(
         title=f"Break-even of MTP: {model}, k={k or '?'}",
         intro=f"Waves of requests that start together, prompts of about {prompt} tokens, answers of exactly the "
         "length, plain and MTP in turns; the median wave's mean time of a whole answer.",
-        findings=_findings(crossings, threshold, file),
+        findings=_findings(groups, crossings, threshold, file),
         tables=(*tables, published("breakeven")),
         plots=(_plot(groups),),
         data=data,
@@ -128,7 +128,7 @@ def _crossings(groups: Groups, crossings: Mapping[int, float | None], k: int) ->
         rows.append(
             (
                 str(concurrency),
-                "never" if at is None else f"{at:.0f} tokens",
+                "never" if at is None else "always" if at <= _shortest(part) else _tokens(at),
                 f"{points[0] * 1000:.2f}" if 0 in points else "-",
                 f"{even:.2f}" if even else "-",
                 f"{length:.2f}" if length else "-",
@@ -173,12 +173,24 @@ def _fit(fitted: Fitted) -> Table:
     return Table("Fitted step-time model, ms", ("term", "value"), tuple(rows), note)
 
 
-def _findings(crossings: Mapping[int, float | None], threshold: int | None, file: str | None) -> tuple[str, ...]:
-    found = [
-        f"{concurrency} at a time: MTP "
-        + ("does not pay at any length" if at is None else f"pays from {at:.0f} tokens")
-        for concurrency, at in crossings.items()
-    ]
+def _shortest(part: Sequence[Cell]) -> int:
+    return min(cell.tokens for cell in part)
+
+
+def _tokens(count: float) -> str:
+    return f"{count:.0f} token{'' if round(count) == 1 else 's'}"
+
+
+def _findings(
+    groups: Groups, crossings: Mapping[int, float | None], threshold: int | None, file: str | None
+) -> tuple[str, ...]:
+    found = []
+    for concurrency, part in groups:
+        at, least = crossings[concurrency], _shortest(part)
+        told = "does not pay at any length" if at is None else f"pays from {_tokens(at)}"
+        if at is not None and at <= least:
+            told = "pays at every length" + (f", measured from {least} on" if least > 1 else "")
+        found.append(f"{concurrency} at a time: MTP {told}")
     if threshold:
         found.append(f"as a static rule: routing: {{objective: static, threshold: {threshold}}}")
     if file:

@@ -60,6 +60,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _estimator(args: argparse.Namespace) -> int:
+    # What is wrong with the data is said before what it takes to read them.
+    with args.data.open("rb"):
+        pass
     if importlib.util.find_spec("numpy") is None:
         print(
             "gateway bench estimator trains models and needs numpy: pip install 'mtp-gateway[train]'", file=sys.stderr

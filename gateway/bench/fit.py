@@ -122,15 +122,20 @@ def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[boo
     """From (drafting, prompt tokens, seconds to the first token) on an idle engine, and the seconds that a short
     joining prompt adds to a running request, by drafting.
 
-    Where noise, or an engine's padding, made the drafting side's stall the shorter one, both count as the plain one.
+    Drafting takes none of the prompt's work away. Where noise, or an engine's padding, made the drafting side's first
+    token or stall the sooner one, both sides count alike: of first tokens in a fit of both together, and of stalls by
+    the plain one's.
     """
+    milliseconds = [seconds * 1000.0 for _, _, seconds in probes]
     rows = [[1.0, float(drafting), tokens] for drafting, tokens, _ in probes]
-    fixed, extra, per_token = least_squares(rows, [seconds * 1000.0 for _, _, seconds in probes])
+    fixed, extra, per_token = least_squares(rows, milliseconds)
+    if extra < 0.0:
+        extra, (fixed, per_token) = 0.0, least_squares([[1.0, tokens] for _, tokens, _ in probes], milliseconds)
     rate = min(max(1000.0 / per_token, MIN_RATE), MAX_RATE) if per_token > 0 else MAX_RATE
     stall = 1000.0 * max(stalls.get(False, 0.0), 0.0)
     return Prefill(
         fixed=max(fixed, 0.0),
-        mtp_fixed=max(extra, -max(fixed, 0.0)),
+        mtp_fixed=extra,
         stall=stall,
         mtp_stall=max(1000.0 * stalls.get(True, 0.0) - stall, 0.0),
         tokens_per_second=rate,

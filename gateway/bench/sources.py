@@ -108,7 +108,9 @@ def read_questions(path: Path) -> list[Question]:
     """A JCommonsenseQA file: JSON lines with question, choice0 to choice4 and label (0 to 4). Raises BenchError."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise BenchError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
         raise BenchError(f"{path}: {error}") from error
     questions = [_question(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
     if len(questions) <= SHOTS:

@@ -55,6 +55,13 @@ def print_report(report: Report, console: Console) -> None:
         f"regret against the best pool each: {report.regret_before:.2f} s as it was, {report.regret_after:.2f} s then",
         highlight=False,
     )
+    if report.missing_pools:
+        listed = ", ".join(f"{name} ({count} requests)" for name, count in sorted(report.missing_pools.items()))
+        console.print(
+            f"[yellow]warning:[/] the policy has no pool {listed}. Pools are told apart by their names, so that each "
+            "of these requests counts as a flip: give the policy's pools the names of the log's.",
+            highlight=False,
+        )
     left = [
         f"{count} {what}"
         for count, what in (

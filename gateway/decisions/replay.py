@@ -38,6 +38,8 @@ class Report:
     unknown_model: int = 0
     refused: int = 0
     """Requests that the other policy turns away."""
+    missing_pools: Counter[str] = field(default_factory=Counter)
+    """Pools that took requests and that the other policy does not have, with the number of these requests."""
     compared: int = 0
     seconds: float = 0.0
     """What the compared requests took."""
@@ -79,6 +81,7 @@ class Report:
             **{name: getattr(self, name) for name in counts},
             **{name: round(getattr(self, name), 6) for name in times},
             "flipped": len(self.flips),
+            "missing_pools": dict(sorted(self.missing_pools.items())),
             "reasons": dict(Counter(flip.reason.value for flip in self.flips if flip.reason)),
             "moves": [
                 {"model": model, "from": before, "to": after, "requests": move.requests, "gain": round(move.gain, 6)}
@@ -123,6 +126,8 @@ def replay(policy: Policy, lines: Iterable[bytes]) -> Report:
             report.unrouted += 1
         elif verdict := again.judge(outcome):
             report.add(verdict)
+            if outcome.decision.pool not in policy.pools:
+                report.missing_pools[outcome.decision.pool] += 1
         else:
             report.unknown_model += 1
     return report

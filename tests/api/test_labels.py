@@ -257,6 +257,28 @@ class TestDecoded:
             assert running.core.pools["plain"].endpoints[0].statistics().failures == 0
             assert running.in_flight == 0
 
+    async def test_what_is_decoded_after_all_is_counted(self) -> None:
+        """Among the attempts that were followed by another; an answer that stands is none of them."""
+        async with Stub(back_end(reply(decision("良い")))) as stub, gateway(policy_for(stub.url)) as running:
+            await ask(running.url, CHOICE)
+            assert running.counted("gateway_retries_total") == 0
+            stub.answer = back_end(reply({"detail": "Not Found"}, 404))
+            assert content(await ask(running.url, CHOICE)) == "decoded"
+            assert running.counted("gateway_retries_total", pool="plain", **{"class": "decisions"}) == 1
+
+    async def test_an_explanation_tells_of_it(self) -> None:
+        """Where the policy says so, and of a pure choice only."""
+        async with Stub(back_end(reply(decision("良い")))) as stub:
+            for policy, body, told in (
+                (policy_for(stub.url), CHOICE, "/v1/decisions"),
+                (policy_for(stub.url), {"model": "m", "messages": CHOICE["messages"]}, None),
+                (one_pool(stub.url), CHOICE, None),
+            ):
+                async with gateway(policy) as running:
+                    found = json.loads((await ask(running.url, body, "/gateway/explain")).body)
+                assert found.get("asks_first") == told
+            assert stub.requests == []
+
     async def test_it_is_asked_again_later(self) -> None:
         """An engine may have been replaced by one that has the route."""
         absent = back_end(reply({"detail": "Not Found"}, 404))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -58,3 +59,12 @@ def test_says_what_is_wrong_with_the_data(tmp_path: Path, content: str, capsys: 
 
     assert run(["bench", "estimator", "--data", str(path), "--json"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_data_that_are_not_there_are_missed_before_numpy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who mistyped a name is not sent to install something."""
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert run(["bench", "estimator", "--data", "/nowhere/rows.jsonl"]) == 1
+    assert "/nowhere/rows.jsonl" in capsys.readouterr().err

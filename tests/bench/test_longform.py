@@ -157,3 +157,9 @@ def test_further_models_are_rows_of_one_table(spark: list[str], capsys: pytest.C
     assert code == 0
     assert out.count("| e4b | en |") == 2
     assert run(["bench", "longform", *words, "--also", "http://127.0.0.1:1"]) == 2
+
+
+def test_a_file_of_questions_that_is_not_there_is_named_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """One line."""
+    assert run(["bench", "short", "--plain", "http://127.0.0.1:1", "--questions", "/nowhere/q.json"]) == 1
+    assert capsys.readouterr().err.count("/nowhere/q.json") == 1

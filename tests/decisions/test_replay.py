@@ -97,6 +97,8 @@ def test_the_command_prints_a_table_and_json(tmp_path: Path, capsys: pytest.Capt
     told = orjson.loads(capsys.readouterr().out)
 
     assert "3 of 5 requests would go elsewhere" in text
+    assert "the policy has no pool mtp (" in " ".join(text.split())
+    assert list(told["missing_pools"]) == ["mtp"]
     assert told["flipped"] == 3
     assert told["reasons"] == {"only_pool": 3}
 
