@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
+from functools import cache
 from random import Random
 from typing import Literal
 
+from gateway.estimate.estimator import Estimator
+from gateway.estimate.model import Prior, load_prior
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import DEFAULT_OBJECTIVE, Policy
 from gateway.routing.router import Router
@@ -38,6 +42,8 @@ class ArmSpec:
     threshold: int = 64
     oracle: bool = False
     """Whether it is told the answer's real length."""
+    blind_queue: bool = False
+    """Whether its queue goes by the estimated length all the same."""
 
 
 ARMS: tuple[ArmSpec, ...] = (
@@ -54,21 +60,33 @@ ARMS: tuple[ArmSpec, ...] = (
     ArmSpec("expected_time", objective="expected_time"),
     ArmSpec("fleet", objective="fleet"),
     ArmSpec("oracle", oracle=True),
+    ArmSpec("oracle_routing", oracle=True, blind_queue=True),
 )
 SINGLE = ("plain_pool", "mtp_pool")
 CONVERTED = ("all_plain", "all_mtp")
 STATIC = ("static_32", "static_64", "static_128")
 
 
-def make_arm(spec: ArmSpec, policy: Policy, clock: Clock, view: LoadView, rng: Random) -> Arm:
-    """The decider of one run."""
+def make_arm(
+    spec: ArmSpec, policy: Policy, clock: Clock, view: LoadView, rng: Random, learned: bytes = b""
+) -> Arm:  # fmt: skip
+    """The decider of one run; `learned` is what its estimator knows, see `Workload.learned`."""
     if spec.decider == "fixed":
         return Fixed(spec.pools)
     if spec.decider == "random":
         return Randomly(spec.pools, rng)
     if spec.decider == "bins":
         return Bins()
-    return Routed(policy, RoutingState(clock, rng, view), oracle=spec.oracle)
+    estimator = None
+    if learned and not (spec.oracle and not spec.blind_queue):
+        estimator = Estimator(_prior())
+        estimator.merge(learned)
+    return Routed(policy, RoutingState(clock, rng, view), estimator, oracle=spec.oracle, blind_queue=spec.blind_queue)
+
+
+@cache
+def _prior() -> Prior:
+    return load_prior()
 
 
 def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, spec: ArmSpec) -> Policy:
@@ -146,27 +164,53 @@ def bin_of(features: Features) -> Literal["short", "long", "unknown"]:
 
 
 class Routed:
-    """The gateway's router, learning from outcomes and counters as it does in the gateway."""
+    """The gateway's router and estimator, learning from outcomes and counters as they do in the gateway."""
 
-    def __init__(self, policy: Policy, state: RoutingState, *, oracle: bool = False) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        state: RoutingState,
+        estimator: Estimator | None = None,
+        *,
+        oracle: bool = False,
+        blind_queue: bool = False,
+    ) -> None:
+        """Without an estimator the prompts' own estimates count."""
         self.state = state
         self.router = Router(policy, state)
+        self._estimator = estimator
         self._model = policy.models[MODEL]
         self._oracle = oracle
+        # Decides nothing: its costs, by the estimate, are what the queue goes by.
+        self._guessing = Router(policy, state.beside(Random(0))) if blind_queue else None
         self._facts = None if not policy.routing.rules else self.router.facts
         self._nothing = self.router.facts(self._model, _NO_FEATURES, _NO_ESTIMATE)
 
     def decide(self, job: Job, view: LoadView) -> Decision:
         prompt = job.prompt
         estimate = prompt.estimate
-        if self._oracle:
-            n = float(job.tokens)
-            estimate = replace(estimate, task=prompt.task, output_tokens=n, p50=n, p90=n)
+        if self._estimator is not None:
+            # A copy of its own, for that is how the estimator knows whose outcome comes.
+            job.features = copy(prompt.features)
+            job.estimate = estimate = self._estimator.estimate(job.features)
+        if not self._oracle:
+            return self._route(self.router, job, estimate, view)
+        n = float(job.tokens)
+        known = replace(estimate, task=prompt.task, output_tokens=n, p50=n, p90=n)
+        decision = self._route(self.router, job, known, view)
+        if self._guessing is not None:
+            decision = replace(decision, costs=self._route(self._guessing, job, estimate, view).costs)
+        return decision
+
+    def _route(self, router: Router, job: Job, estimate: Estimate, view: LoadView) -> Decision:
+        prompt = job.prompt
         facts = self._facts(self._model, prompt.features, estimate) if self._facts else self._nothing
-        return self.router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
+        return router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
 
     def observe(self, outcome: Outcome) -> None:
         # Regret changes no decision, so it is left out here.
+        if self._estimator is not None:
+            self._estimator.observe(outcome)
         self.state.curves.observe(outcome)
         self.state.sticky.observe(outcome, outcome.ended)
 

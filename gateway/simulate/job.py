@@ -14,7 +14,7 @@ class Prompt:
 
     features: Features
     estimate: Estimate
-    """By the gateway's own estimator."""
+    """By the gateway's own estimator, before the first request."""
     task: Task
     """The real one, which decides how well drafts are accepted."""
     kind: str
@@ -39,6 +39,9 @@ class Job:
 
     prompt_tokens: int = 0
     """In all, as the engine counts them."""
+    features: Features | None = None
+    """Its own, where it was estimated as it came."""
+    estimate: Estimate | None = None
     lease: Lease | None = None
     decision: Decision | None = None
     """The router's, where one decides."""
@@ -68,6 +71,9 @@ class Workload:
     jobs: tuple[Job, ...] = field(repr=False)
     mixed: bool
     """Whether short and long requests are mixed, so that a threshold has something to decide."""
+    learned: bytes = field(default=b"", repr=False)
+    """The estimator's snapshot before the first request, from which each arm goes on learning; with none the prompts'
+    estimates count for all of the run."""
 
     def at_rate(self, rate: float) -> list[Job]:
         """Fresh copies of the jobs, `rate` per second on average."""

@@ -32,6 +32,8 @@ class Estimates(Protocol):
 
     def observe(self, outcome: Outcome) -> None: ...
 
+    def snapshot(self) -> bytes: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Template:

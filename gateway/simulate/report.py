@@ -37,6 +37,7 @@ def print_summary(summary: Mapping[str, Any], objective: str, console: Console) 
     console.print(f"[bold]{objective}[/] over {summary['cells']} cells, simulated:")
     for name, text in (
         ("oracle", "the same objective told the real lengths"),
+        ("oracle_routing", "the same with a queue that is not told"),
         ("best_single", "the better of the deployed pools alone"),
         ("best_static", "the best static threshold, with hindsight, on mixed traffic"),
         ("best_converted", "as many engines all of the better kind, which is no routing but another deployment"),

@@ -100,7 +100,7 @@ def play(
         for at in range(number)
     }
     world = World(policy, engines, clock, Random(cell.seed))
-    arm = make_arm(spec, policy, clock, world.pools, Random(cell.seed + 1))
+    arm = make_arm(spec, policy, clock, world.pools, Random(cell.seed + 1), cell.workload.learned)
     if watch is not None:
         watch(world, arm, engines)
     with _no_collections():

@@ -114,7 +114,9 @@ def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     Figures are relative differences of mean request times in the worst cell: 0.03 is 3 % slower. A single pool is one
     of the deployed pools that gets everything; `worst_vs_best_converted` compares with as many engines all of one
-    kind, which no routing can make of the deployed ones.
+    kind, which no routing can make of the deployed ones. The oracle's queue is sorted by real lengths as well, which
+    pays in overload whatever the routing: `worst_vs_oracle_routing` compares with an oracle whose queue has the
+    gateway's estimates, and `queue` says by how much that one is behind the oracle.
     """
     groups: dict[tuple[object, ...], dict[str, float]] = {}
     mixed = set()
@@ -125,6 +127,7 @@ def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             mixed.add(key)
     comparisons = {
         "oracle": (("oracle",), groups, ORACLE_LIMIT),
+        "oracle_routing": (("oracle_routing",), groups, ORACLE_LIMIT),
         "best_single": (SINGLE, groups, SINGLE_LIMIT),
         "best_static": (STATIC, mixed, STATIC_LIMIT),
         "best_converted": (CONVERTED, groups, None),
@@ -143,5 +146,7 @@ def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
             summary[f"beyond_{name}"] = [
                 {"cell": list(key), "slower": round(value, 4)} for key, value in found.items() if value > limit
             ]
+    behind = {key: means["oracle_routing"] / means["oracle"] - 1.0 for key, means in groups.items()}
+    summary["queue"] = {"worst": round(max(behind.values()), 4), "mean": round(sum(behind.values()) / len(behind), 4)}
     summary["cells"] = len(groups)
     return summary

@@ -61,7 +61,7 @@ def mixed(name: str, spec: MixSpec, number: int, make_estimator: MakeEstimator, 
         prompt, median, spread = rng.choice(prompts[draw(rng)])
         jobs.append(_job(at, prompt, answer_tokens(median, spread, rng), rng))
         at += rng.expovariate(_busy(index / number, spec.burst))
-    return Workload(name=name, jobs=tuple(jobs), mixed=spec.mixed)
+    return Workload(name=name, jobs=tuple(jobs), mixed=spec.mixed, learned=estimator.snapshot())
 
 
 def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: int = 40) -> Workload:
@@ -92,7 +92,7 @@ def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: in
         open_ones[which] = (key, context, turns - 1, had + 1)
         if turns <= 1 or context > 20_000:
             open_ones.pop(which)
-    return Workload(name="agent", jobs=tuple(jobs), mixed=True)
+    return Workload(name="agent", jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 
 
 def trace(name: str, folder: Path, number: int, make_estimator: MakeEstimator) -> Workload:
@@ -115,7 +115,7 @@ def trace(name: str, folder: Path, number: int, make_estimator: MakeEstimator) -
         # Traces have whole seconds; requests of one second are spread over it.
         jobs.append(_job((at - begin) / gap + rng.random(), prompt, tokens, rng))
     jobs.sort(key=lambda job: job.at)
-    return Workload(name=name, jobs=tuple(jobs), mixed=True)
+    return Workload(name=name, jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 
 
 def day(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
@@ -128,7 +128,7 @@ def day(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
         prompt, median, spread = rng.choice(prompts[draw(rng)])
         jobs.append(_job(at, prompt, answer_tokens(median, spread, rng), rng))
         at += rng.expovariate(day_rate(at / number))
-    return Workload(name="day", jobs=tuple(jobs), mixed=True)
+    return Workload(name="day", jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 
 
 def day_rate(part: float) -> float:

@@ -1,6 +1,6 @@
 """The event loop: arrivals, the gateway's decision, places and queue, engines, and what outcomes teach. No sockets.
 
-The gateway's parts are the real ones: router, estimator (asked beforehand), pools, pickers, leases and fair queue, all
+The gateway's parts are the real ones: router, estimator, pools, pickers, leases and fair queue, all
 on the virtual clock. A request goes to the first pool of its order that has a place, else it stands in the queue until
 any of them has one.
 """
@@ -212,7 +212,7 @@ def no_connector() -> Connector:
 
 def outcome_of(job: Job, decision: Decision, endpoint: str) -> Outcome:
     """What the gateway knows of a request that ended well."""
-    features, estimate = job.prompt.features, job.prompt.estimate
+    features, estimate = job.features or job.prompt.features, job.estimate or job.prompt.estimate
     usage = Usage(prompt_tokens=features.input_tokens, completion_tokens=job.tokens, cached_tokens=job.cached)
     return Outcome(
         request_id="",

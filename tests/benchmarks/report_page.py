@@ -32,10 +32,12 @@ ARMS: Mapping[str, str] = {
     "expected_time": "objective expected_time",
     "fleet": "objective fleet",
     "oracle": "the default objective told the real lengths",
+    "oracle_routing": "the same with a queue that is not told",
     "all_plain": "another deployment: all engines plain",
     "all_mtp": "another deployment: all engines MTP",
     "mtp_table": "another deployment: all MTP with K by batch size",
 }
+ORACLES = ("oracle", "oracle_routing")
 ENOUGH = 0.02
 """Differences below it are told as none."""
 Cell = Mapping[str, Any]
@@ -152,10 +154,12 @@ def _limits(cells: Sequence[Cell], objective: str) -> Iterator[str]:
             f"On {name} (load {load:g}) the best threshold, chosen with hindsight per cell, takes "
             f"{_percent(_typical(some))} against the default on mixed traffic."
         )
-    told = [slower(cell, "oracle", objective) for cell in cells]
+    told, routed = ([slower(cell, arm, objective) for cell in cells] for arm in ORACLES)
     yield (
-        f"Knowing every length beforehand would change the mean time by {_percent(_typical(told))}: what a "
-        "better prediction of lengths could still give."
+        f"Knowing every length beforehand would change the mean time by {_percent(_typical(told))}, at worst by "
+        f"{_percent(min(told))}: what a better prediction of lengths could still give. If the router alone knew, and "
+        f"the queue did not, by {_percent(_typical(routed))}, at worst by {_percent(min(routed))}: the rest is the "
+        "order of a long queue, which only a fleet beyond its capacity has."
     )
 
 
@@ -177,7 +181,7 @@ def _by_traffic(cells: Sequence[Cell], objective: str) -> Iterator[str]:
 def _lost(cells: Sequence[Cell], objective: str) -> Table:
     """The cells in which a rule without prediction, over the same engines, is faster."""
     rivals = [
-        arm for arm in ARMS if arm not in (objective, "oracle") and not arm.startswith("all_") and arm != "mtp_table"
+        arm for arm in ARMS if arm not in (objective, *ORACLES) and not arm.startswith("all_") and arm != "mtp_table"
     ]
     rows = []
     for cell in cells:
