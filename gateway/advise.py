@@ -132,6 +132,9 @@ def show(found: dict[str, Any], console: Console) -> None:
         table.add_row(*_cells(row))
     console.print(table)
     for row in found["pools"]:
+        if len(by_load := row["gain_by_load"]) > 1:
+            told = ", ".join(map(_at_load, by_load))
+            console.print(f"{row['pool']}: TPOT gain by requests beside: {told}", highlight=False)
         for advice in row["advice"]:
             console.print(f"[{STYLES[advice['severity']]}]{row['pool']}[/]: {advice['message']}")
     for pair in found["slices"]:
@@ -142,6 +145,11 @@ def show(found: dict[str, Any], console: Console) -> None:
     for name, model in found["models"].items():
         for row in model["crossovers"]:
             console.print(f"[bold]{name}[/], {row['plain']} and {row['mtp']}, {row['summary']}", highlight=False)
+
+
+def _at_load(found: dict[str, Any]) -> str:
+    low, high = found["running"]
+    return f"{low:.0f}-{high:.0f} {found['tpot_improvement_ratio']:+.0%} ({found['source']})"
 
 
 def _cells(row: dict[str, Any]) -> Sequence[str]:

@@ -62,7 +62,7 @@ class Watch:
         self._clock = clock
         self._foreign: dict[str, Foreign] = {}
         self.view = TelemetryView(pools, models, clock)
-        self.checklist = MtpChecklist(self.view, thresholds, clock, self._break_even)
+        self.checklist = MtpChecklist(self.view, thresholds, clock, self._break_even, curves.plain_speed)
         self._neighbours = Neighbours()
         self.view.listen_pages(self._neighbours.take)
 

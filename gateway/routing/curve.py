@@ -26,6 +26,7 @@ a system's optimum from the equilibrium of the selfish.
 from __future__ import annotations
 
 import math
+from copy import copy
 
 from gateway.profiles import Profile
 from gateway.routing.learned import Effects
@@ -187,6 +188,12 @@ class Curve:
         for task in Task:
             own = 1.0 + scale * (profile.mean_acceptance_length(task, k) - 1.0)
             self._lengths[task] = min(max(own, 1.0), k + 1.0)
+
+    def under(self, mix: Mix) -> Curve:
+        """This pool as if its requests were those of another one: what they do to a step is told by `mix`."""
+        other = copy(self)
+        other.mix, other._paces, other._paced = mix, {}, -1
+        return other
 
     def bare_step(self, others: float, joins: float) -> float:
         """Mean step beside `others` if `joins` empty prompts per second joined."""

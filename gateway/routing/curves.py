@@ -25,6 +25,8 @@ FADE = 5.0
 """Seconds between looks at the rates, and between two fadings of what was learned."""
 GAP = 0.05
 """Least seconds between two requests that teach one curve: twenty a second say as much as a thousand."""
+LEAST_SEEN = 20.0
+"""Observations, faded ones counted in part, from which a curve is more than its profile."""
 _SEPARATOR = "\x1f"
 _LIVELY = 0.05
 """Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""
@@ -72,6 +74,19 @@ class Curves:
         yet."""
         curve = self._curves.get((pool, model))
         return curve.seconds(tokens, task, input_tokens, running) if curve else None
+
+    def plain_speed(
+        self, plain: str, drafting: str, model: str, tokens: float, running: float
+    ) -> tuple[float, float] | None:  # fmt: skip
+        """Seconds per token after the first that a plain pool would take for an answer of the drafting pool's kind of
+        requests beside `running` others, and their relative standard error; None where its curve is still a profile."""
+        curve, other = self._curves.get((plain, model)), self._curves.get((drafting, model))
+        if curve is None or other is None or curve.k or tokens < 2.0 or curve.tpot.seen < LEAST_SEEN:
+            return None
+        # A plain pool's time per token hardly depends on the task; what was learned lies under those that it has had.
+        task = max(curve.tasks, key=curve.tasks.__getitem__, default=Task.UNKNOWN)
+        seconds = curve.under(other.mix.beside(running)).decode_seconds(tokens, task, running)
+        return seconds / (tokens - 1.0), curve.uncertainty
 
     def accept(self, pool: str, length: float) -> None:
         """Takes the mean acceptance length that telemetry measures for a pool, over the last seconds or minutes."""

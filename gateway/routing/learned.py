@@ -117,10 +117,14 @@ class Effects:
         return value
 
     @property
+    def seen(self) -> float:
+        """Observations, our own and other replicas', as far as they still count."""
+        return self.base.weight + self.base.foreign_weight
+
+    @property
     def uncertainty(self) -> float:
         """Standard error of the correction, from the profile's own and that of the observations: 0.1 is 10 %."""
-        seen = (self.base.weight + self.base.foreign_weight) / max(self.spread, LEAST_SPREAD) ** 2
-        return 1.0 / math.sqrt(1.0 / COLD**2 + seen)
+        return 1.0 / math.sqrt(1.0 / COLD**2 + self.seen / max(self.spread, LEAST_SPREAD) ** 2)
 
     def doubt(self, key: Hashable) -> float:
         """What one part alone may be off by: `UNSEEN` until it has been seen, soon nothing."""

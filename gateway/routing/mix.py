@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import copy
 
 RATE_SECONDS = 10.0
 RATE_JOINS = 100.0
@@ -66,6 +67,13 @@ class Mix:
             return others
         part = seconds / self.residence
         return self.others + (others - self.others) * ((1.0 - math.exp(-part)) / part if part > 1e-3 else 1.0)
+
+    def beside(self, others: float) -> Mix:
+        """The same kind of requests at another load: they come as much more often as there are more of them."""
+        found = copy(self)
+        share = others / self.others if self.others > 0.0 else 1.0
+        found.joins, found.prompts = share * self.joins, min(share * self.prompts, MOST_STALLED)
+        return found
 
     def tick(self, passed: float) -> None:
         """Lets `passed` seconds go by. Rates are means over the last `RATE_SECONDS`, or less where much goes on."""

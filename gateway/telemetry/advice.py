@@ -24,6 +24,11 @@ from gateway.telemetry.spec_decode import Acceptance
 from gateway.telemetry.tpot import DEVIATIONS, Comparison
 
 MAX_ADVISED = 8
+_BY = {
+    "requests": "",
+    "engines": ", by the engines' own counters",
+    "curve": ", by the plain pool's learned speed at this load",
+}
 WORTH = 1.03
 """Predicted gain of one more draft from which it is advised: a restart must be worth it."""
 
@@ -123,7 +128,7 @@ def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
     about = DEVIATIONS * gain.error
     figures = {"gain": gain.gain, "give_or_take": about, "saved_ms_per_token": gain.saved_ms}
     figures["target"] = limits.gain_target
-    by = "" if gain.source == "requests" else ", by the engines' own counters"
+    by = _BY[gain.source]
     where = f"at equal load and length{by}, give or take {about:.1%}"
     if gain.gain < 0:
         text = f"drafting costs {-gain.saved_ms:.2f} ms per token ({-gain.gain:.1%}) against the plain pool {where}"

@@ -5,30 +5,29 @@ its counters move and whenever it is asked. Nothing here does I/O.
 
 The gain that a report shows is the one that its state was judged on.
 
-Time per token is compared on the gateway's own requests where there are enough in both pools; else on the engines'
-histograms, whose load is the batch at the scrape and whose length is the mean of what finished since the last one.
+Time per token is compared at the pool's present load, and for the report at each load that there was: see `gain.py` for
+what is compared with what. An engine's histogram has as its load the batch at the scrape, and as its length the mean of
+what finished since the last one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.telemetry.advice import Advice, Evidence, advise
 from gateway.telemetry.counters import Window, seconds_per_token
+from gateway.telemetry.gain import Gains, Key
 from gateway.telemetry.mtp import MIN_DRAFTS, MtpHealth, MtpState, Thresholds
 from gateway.telemetry.rates import RATE_SECONDS, Rates, rates_of
-from gateway.telemetry.source import BreakEven, MtpPolicy, PoolLike
+from gateway.telemetry.source import BreakEven, MtpPolicy, PlainSpeed, PoolLike
 from gateway.telemetry.spec_decode import Acceptance, acceptance, counts_of
-from gateway.telemetry.tpot import Comparison, TpotTable, compare
+from gateway.telemetry.tpot import Comparison
 from gateway.telemetry.view import Counted, TelemetryView
 from gateway.types import PoolKind, SpecSample, Task
 
 log = logging.getLogger("gateway.mtp")
-
-Key = tuple[str, str]
-"""Pool and model, by the policy's names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +45,9 @@ class MtpReport:
     recent: Acceptance | None
     """Over the stretch that the state was judged on."""
     gain: Comparison | None
+    """At the present load."""
+    gain_by_load: tuple[Comparison, ...]
+    """At every band of load that the pool has served lately."""
     by_task: dict[Task, Acceptance]
     advice: tuple[Advice, ...]
 
@@ -59,6 +61,7 @@ class MtpReport:
             "acceptance": self.acceptance.as_dict() if self.acceptance else None,
             "recent": self.recent.as_dict() if self.recent else None,
             "gain": self.gain.as_dict() if self.gain else None,
+            "gain_by_load": [found.as_dict() for found in self.gain_by_load],
             "by_task": {task.value: found.as_dict() for task, found in self.by_task.items()},
             "advice": [row.as_dict() for row in self.advice],
         }
@@ -92,15 +95,16 @@ class MtpChecklist:
         policy: Callable[[], MtpPolicy],
         clock: Callable[[], float],
         break_even: BreakEven = lambda pool, running, k: None,
+        plain_speed: PlainSpeed = lambda plain, drafting, model, tokens, running: None,
     ) -> None:
-        """`policy` is the live policy's `mtp` section; `break_even` answers from profiles or learned curves."""
+        """`policy` is the live policy's `mtp` section; `break_even` answers from profiles or learned curves,
+        `plain_speed` from learned ones alone."""
         self._view = view
         self._policy = policy
         self._clock = clock
         self._break_even = break_even
         self._entries: dict[Key, _Entry] = {}
-        self._requests: dict[tuple[str, str, int], TpotTable] = {}
-        self._engines: dict[tuple[str, str, int], TpotTable] = {}
+        self._gains = Gains(lambda: policy().window, plain_speed)
         view.listen(self.take)
 
     # Learning
@@ -124,15 +128,14 @@ class MtpChecklist:
         if requests and (seconds := seconds_per_token(counts)):
             tokens = counts.get("generated_sum", 2.0 * requests) / requests
             running = max(counted.running or 0.0, 1.0)
-            self._table(self._engines, key, entry.k).observe(counted.at, tokens, running, seconds, requests)
+            self._gains.engine(counted.at, key, entry.k, tokens, running, seconds, requests)
         if counted.kind is PoolKind.MTP or entry.k:
             self._judge(key, entry, counted.at, every=entry.window.span / 120.0)
 
     def observe_tpot(self, pool: str, model: str, tokens: int, running: float, seconds_per_token: float) -> None:
         """One streamed answer: output tokens, requests beside it on its engine, seconds per token after the first."""
         key = pool, model
-        k = self._entry(key).k
-        self._table(self._requests, key, k).observe(self._clock(), tokens, running, seconds_per_token)
+        self._gains.request(self._clock(), key, self._entry(key).k, tokens, running, seconds_per_token)
 
     def observe_request(self, pool: str, model: str, task: Task, sample: SpecSample) -> None:
         """One answer's own drafting counts, where its back end sends them."""
@@ -190,8 +193,8 @@ class MtpChecklist:
             k=entry.k,
             recent=recent,
             gain=gain,
-            over_fewer=self._depths(key, entry.k, now),
-            over_more=self._depths(key, entry.k + 1, now),
+            over_fewer=self._gains.depths(key, entry.k, now),
+            over_more=self._gains.depths(key, entry.k + 1, now),
             step_growth=self._step_growth(pool.name, entry, now),
         )
         by_task = {task: acceptance(window.total(now)) for task, window in entry.tasks.items()}
@@ -204,6 +207,7 @@ class MtpChecklist:
             acceptance=acceptance(entry.window.total(now)),
             recent=recent,
             gain=gain,
+            gain_by_load=self._gains.by_load(key, entry.k, self._plain_pools(key), now),
             by_task={task: found for task, found in by_task.items() if found and found.drafts >= MIN_DRAFTS},
             advice=advise(evidence, limits),
         )
@@ -216,27 +220,11 @@ class MtpChecklist:
         entry.judged = now
         limits = Thresholds.of(self._policy())
         before = entry.health.state
-        if entry.health.update(now, limits, _recent(entry, limits, now), self._gain(key, entry.k, now)):
+        gain = self._gains.present(key, entry.k, self._plain_pools(key), now)
+        if entry.health.update(now, limits, _recent(entry, limits, now), gain):
             bad = entry.health.state in (MtpState.WEAK_TAIL, MtpState.DRIFTING, MtpState.HARMFUL)
             fields = {"pool": key[0], "model": key[1], "state": entry.health.state.value, "was": before.value}
             log.log(logging.WARNING if bad else logging.INFO, "drafting health", extra={"fields": fields})
-
-    def _gain(self, key: Key, k: int, now: float) -> Comparison | None:
-        """Against the plain pool of the same model that tells most; the gateway's own requests first."""
-        for tables, source in ((self._requests, "requests"), (self._engines, "engines")):
-            mine = tables.get((*key, k)) if k else None
-            if mine is None:
-                continue
-            plain = (tables.get((pool, key[1], 0)) for pool in self._plain_pools(key))
-            found = [c for table in plain if table and (c := compare(mine, table, now, source))]
-            if found:
-                return max(found, key=lambda comparison: comparison.samples)
-        return None
-
-    def _depths(self, key: Key, k: int, now: float) -> Comparison | None:
-        """k drafts against k - 1 in the same pool, where both have run lately."""
-        deeper, base = self._requests.get((*key, k)), self._requests.get((*key, k - 1))
-        return compare(deeper, base, now, "requests") if k > 1 and deeper and base else None
 
     def _step_growth(self, pool: str, entry: _Entry, now: float) -> float | None:
         counts = entry.window.total(now)
@@ -261,24 +249,18 @@ class MtpChecklist:
         known = {(pool.name, model) for pool in self._view.pools() for model in self._view.models_of(pool)}
         names = {pool.name for pool in self._view.pools()}
         self._entries = {key: e for key, e in self._entries.items() if key in known or key[0] in names}
-        for tables in (self._requests, self._engines):
-            for row in [row for row in tables if row[:2] not in known]:
-                del tables[row]
-
-    def _table(self, tables: dict[tuple[str, str, int], TpotTable], key: Key, k: int) -> TpotTable:
-        table = tables.get((*key, k))
-        if table is None:
-            table = tables[(*key, k)] = TpotTable(self._policy().window)
-        return table
+        self._gains.keep(known)
 
     def _policy_k(self, pool: str) -> int:
         found = next((p for p in self._view.pools() if p.name == pool), None)
         return found.policy.speculative.tokens if found and found.policy.speculative else 0
 
-    def _plain_pools(self, key: Key) -> Iterator[str]:
-        for pool in self._view.pools():
-            if pool.kind is PoolKind.PLAIN and pool.name != key[0] and key[1] in self._view.models_of(pool):
-                yield pool.name
+    def _plain_pools(self, key: Key) -> list[str]:
+        return [
+            pool.name
+            for pool in self._view.pools()
+            if pool.kind is PoolKind.PLAIN and pool.name != key[0] and key[1] in self._view.models_of(pool)
+        ]
 
 
 def _recent(entry: _Entry, limits: Thresholds, now: float) -> Acceptance | None:

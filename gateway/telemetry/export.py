@@ -114,7 +114,7 @@ def _mtp_families() -> list[GaugeMetricFamily]:
         gauge("position_acceptance_rate", "Share of steps that accept a draft position.", *_POOL, "position"),
         gauge(
             "tpot_improvement_ratio",
-            "Share of the plain pool's time per output token that drafting saves, at equal load and length.",
+            "Share of the plain pool's time per output token that drafting saves at the present load, at equal length.",
             *_POOL,
         ),
         gauge("state", "1 for the present health state of a pool's drafting.", *_POOL, "state"),

@@ -100,6 +100,11 @@ class MtpPolicy(Protocol):
 BreakEven = Callable[[str, float, int], float | None]
 """(pool, running, k) -> mean acceptance length above which drafting k tokens pays, by the pool's profile or curve."""
 
+PlainSpeed = Callable[[str, str, str, float, float], tuple[float, float] | None]
+"""(plain pool, drafting pool, model, output tokens, requests beside) -> seconds per token after the first that the
+plain pool would take for the drafting pool's kind of requests, and their relative standard error, by what was learned
+of its speed; None where that is too little."""
+
 
 def model_of(pool: PoolLike, served: str, models: Iterable[ModelLike]) -> str:
     """The policy's model that a pool's engine serves under the name `served`.

@@ -10,12 +10,15 @@ the logarithm, because one stalled answer must not outweigh a hundred, and becau
 The weight is what makes the variance of the whole smallest where the buckets' spreads are alike. The variance counts
 observations, not answers: the mean of many answers that one scrape brings is one observation, and as many answers of
 one moment as there may be tell nothing about the spread.
+
+Where the plain pool has done nothing alike, `against` compares with what its speed curve says of the same lengths and
+load; the curve's own error is all of one piece, so it is added after the buckets' average and not before.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MIN_BUCKET = 4.0
@@ -25,11 +28,16 @@ MIN_SAMPLES = 20.0
 ALIKE = 0.01
 """Standard error that no number of answers takes away: within a bucket, a factor of two of load and of four of length,
 the pools' requests are not quite alike. An assumption, about a tenth of how much longer a step gets over a bucket."""
+LATELY = 60.0
+"""Time constant, in seconds, of the load that counts as the present one."""
 DEVIATIONS = 2.0
 """Standard errors on either side that `Comparison.low` and `high` keep."""
 
 Bucket = tuple[int, int]
 """Powers: of two of the running requests, of four of the output tokens."""
+Speed = Callable[[float, float], tuple[float, float] | None]
+"""(output tokens, requests running beside) -> a pool's seconds per token after the first, and their relative standard
+error; None where too little is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,17 @@ class Comparison:
     """Observations of the side that has fewer, faded ones counted in part."""
     buckets: int
     source: str
-    """`requests`: measured at the gateway; `engines`: from the engines' own counters, coarser in load and length."""
+    """`requests`: measured at the gateway; `engines`: from the engines' own counters, coarser in load and length;
+    `curve`: the drafting side measured, the plain one by what was learned of its speed."""
+    load: int | None = None
+    """The band of load that it is about, a power of two of running requests; None: all that both have seen."""
+
+    @property
+    def running(self) -> tuple[float, float] | None:
+        """The band's bounds, in requests running beside on the engine."""
+        if self.load is None:
+            return None
+        return 2.0 ** (self.load - 0.5) if self.load else 0.0, 2.0 ** (self.load + 0.5)
 
     @property
     def low(self) -> float:
@@ -73,11 +91,17 @@ class Comparison:
             "samples": round(self.samples, 1),
             "buckets": self.buckets,
             "source": self.source,
+            "running": [round(bound, 1) for bound in self.running] if self.running else None,
         }
 
 
+def band_of(running: float) -> int:
+    """The band of load: the power of two that is nearest."""
+    return round(math.log2(max(running, 1.0)))
+
+
 def bucket_of(running: float, tokens: float) -> Bucket:
-    return round(math.log2(max(running, 1.0))), int(math.log2(max(tokens, 1.0)) / 2)
+    return band_of(running), int(math.log2(max(tokens, 1.0)) / 2)
 
 
 @dataclass(slots=True)
@@ -86,6 +110,8 @@ class _Cell:
     weight_squares: float = 0.0
     log_sum: float = 0.0
     square_sum: float = 0.0
+    tokens_sum: float = 0.0
+    running_sum: float = 0.0
     at: float = 0.0
 
     def fade(self, now: float, tau: float) -> None:
@@ -94,6 +120,8 @@ class _Cell:
         self.weight_squares *= factor * factor
         self.log_sum *= factor
         self.square_sum *= factor
+        self.tokens_sum *= factor
+        self.running_sum *= factor
         self.at = now
 
     @property
@@ -117,6 +145,8 @@ class TpotTable:
     def __init__(self, tau: float) -> None:
         self._tau = tau
         self._cells: dict[Bucket, _Cell] = {}
+        self._lately = 0.0
+        self._looked: float | None = None
 
     def observe(self, now: float, tokens: float, running: float, seconds: float, weight: float = 1.0) -> None:
         """Takes in one answer, or the mean of `weight` answers. What can't be a time per token is left out."""
@@ -129,6 +159,20 @@ class TpotTable:
         cell.weight_squares += weight * weight
         cell.log_sum += weight * log
         cell.square_sum += weight * log * log
+        cell.tokens_sum += weight * tokens
+        cell.running_sum += weight * running
+        share = 1.0 if self._looked is None else 1.0 - math.exp(min(self._looked - now, 0.0) / LATELY)
+        self._lately += share * (running - self._lately)
+        self._looked = now
+
+    @property
+    def band(self) -> int | None:
+        """The band of the present load, or of the last there was; None before the first answer."""
+        return None if self._looked is None else band_of(self._lately)
+
+    def bands(self, now: float) -> set[int]:
+        """Bands of load about which there is enough to say something."""
+        return {bucket[0] for bucket, cell in self.cells(now).items() if _enough(cell)}
 
     def cells(self, now: float) -> Mapping[Bucket, _Cell]:
         """The buckets as they are now."""
@@ -141,10 +185,12 @@ def _enough(cell: _Cell) -> bool:
     return cell.weight >= MIN_BUCKET and cell.count >= MIN_BUCKET
 
 
-def compare(mtp: TpotTable, plain: TpotTable, now: float, source: str) -> Comparison | None:
-    """The two tables' common buckets, or None where these hold too little."""
+def compare(
+    mtp: TpotTable, plain: TpotTable, now: float, source: str, load: int | None = None
+) -> Comparison | None:  # fmt: skip
+    """The two tables' common buckets, of one band of load or of all; None where these hold too little."""
     mine, theirs = mtp.cells(now), plain.cells(now)
-    common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b])]
+    common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b]) and load in (None, b[0])]
     samples = min(sum(mine[b].weight for b in common), sum(theirs[b].weight for b in common))
     if not common or samples < MIN_SAMPLES:
         return None
@@ -167,4 +213,35 @@ def compare(mtp: TpotTable, plain: TpotTable, now: float, source: str) -> Compar
         samples=samples,
         buckets=len(common),
         source=source,
+        load=load,
+    )
+
+
+def against(mtp: TpotTable, speed: Speed, now: float, load: int) -> Comparison | None:
+    """A table's buckets of one band of load against a learned speed; None where either knows too little."""
+    total = log_ratio = variance = log_plain = doubt = 0.0
+    found = [cell for (band, _), cell in mtp.cells(now).items() if band == load and _enough(cell)]
+    for cell in found:
+        told = speed(cell.tokens_sum / cell.weight, cell.running_sum / cell.weight)
+        if told is None:
+            return None
+        seconds, error = told
+        total += cell.weight
+        log_ratio += cell.weight * (math.log(seconds) - cell.mean)
+        log_plain += cell.weight * math.log(seconds)
+        variance += cell.weight**2 * cell.variance_of_mean
+        doubt = max(doubt, error)
+    if total < MIN_SAMPLES:
+        return None
+    plain_seconds = math.exp(log_plain / total)
+    gain = 1.0 - math.exp(-log_ratio / total)
+    return Comparison(
+        gain=gain,
+        error=math.hypot((1.0 - gain) * math.hypot(math.sqrt(variance) / total, doubt), ALIKE),
+        plain_seconds=plain_seconds,
+        mtp_seconds=plain_seconds * (1.0 - gain),
+        samples=total,
+        buckets=len(found),
+        source="curve",
+        load=load,
     )

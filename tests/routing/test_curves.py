@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from copy import copy
 from dataclasses import replace
 from random import Random
 
@@ -261,3 +262,25 @@ def test_a_profile_read_anew_is_the_same_profile() -> None:
     lab = Lab()
 
     assert lab.curves.curve(POOL, MODEL, replace(G4), 2) is lab.curve
+
+
+def test_a_plain_pools_speed_is_told_once_it_has_been_learned() -> None:
+    """For the drafting pool's kind of requests; a profile alone is no comparison, and a drafting pool is not plain."""
+    lab = Lab(slower(G4, 1.5), k=0)
+    drafting = lab.curves.curve("other", MODEL, G4, 2)
+    ask = {"plain": POOL, "drafting": "other", "model": MODEL, "tokens": 200.0, "running": 4.0}
+    assert lab.curves.plain_speed(**ask) is None  # type: ignore[arg-type]
+
+    lab.serve(60, noise=0.0)
+    drafting.mix = copy(lab.curve.mix)
+    found = lab.curves.plain_speed(**ask)  # type: ignore[arg-type]
+    assert found is not None
+    assert found[0] == pytest.approx(1.5 * G4.tpot(Task.CHAT, 5, 0), rel=0.05)
+    assert 0.0 < found[1] < 0.05
+
+    drafting.mix.context = 8000.0
+    longer = lab.curves.plain_speed(**ask)  # type: ignore[arg-type]
+    assert longer is not None
+    assert longer[0] > 1.02 * found[0]
+    assert lab.curves.plain_speed("other", POOL, MODEL, 200.0, 4.0) is None
+    assert lab.curves.plain_speed("none", POOL, MODEL, 200.0, 4.0) is None

@@ -88,8 +88,10 @@ def test_a_loss_is_told_with_its_error() -> None:
 def test_figures_of_the_engines_are_called_that() -> None:
     """A coarser source is named."""
     found = _only(replace(GOOD, gain=replace(gain(0.04), source="engines")))
+    learned = _only(replace(GOOD, gain=replace(gain(0.04), source="curve")))
 
     assert "engines' own counters" in found.message
+    assert "learned speed at this load" in learned.message
 
 
 def test_a_deeper_k_is_advised_only_where_it_pays() -> None:

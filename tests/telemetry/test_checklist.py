@@ -254,4 +254,4 @@ def test_what_the_policy_drops_is_forgotten() -> None:
     r.checklist.observe_tpot("new", "e4b", 200, 4, 0.010)
 
     assert [report.pool for report in r.checklist.reports()] == ["new"]
-    assert {key[0] for key in r.checklist._requests} == {"new"}
+    assert {key[0] for key in r.checklist._gains._requests} == {"new"}

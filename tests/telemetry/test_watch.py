@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.simulate.world import no_connector
 from gateway.telemetry.vllm import PageReader
@@ -46,3 +47,27 @@ def test_times_are_compared_at_the_load_of_the_answers(begun: float, elsewhere: 
     assert (report.gain is not None) == alike
     if report.gain:
         assert report.gain.gain == pytest.approx(-0.2)
+
+
+def test_a_pool_is_compared_with_the_plain_ones_curve_where_their_loads_differ() -> None:
+    """The plain pool runs almost empty and the drafting one full, so that no two answers are alike; the plain pool's
+    learned speed tells what it would take at the drafting one's load."""
+    clock, rng, of = Clock(), Random(1), policy()
+    pools = Pools(lambda *_: no_connector(), rng, clock)
+    pools.apply(of)
+    state = RoutingState(clock, rng)
+    Router(of, state)
+    watch = Watch(pools, of.models.values, lambda: of.mtp, state.curves, clock)
+    for _ in range(60):
+        clock.now += 0.2
+        for pool, running, each in (("plain", 0.0, 0.010), ("mtp", 16.0, 0.012)):
+            done = outcome(request(), estimate(200), taken(pool, running), each=each, now=clock.now)
+            state.observe(done)
+            watch.observe(done)
+    (report,) = watch.checklist.reports()
+    gain = report.gain
+
+    assert gain is not None
+    assert (gain.source, gain.load) == ("curve", 3)
+    assert report.gain_by_load == (gain,)
+    assert report.as_dict()["gain_by_load"] == [gain.as_dict()]
