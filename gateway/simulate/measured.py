@@ -14,7 +14,8 @@ from typing import Any
 
 from gateway.profiles import Acceptance, Profile, get_profile
 from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
+from gateway.simulate.graphs import GraphSpeeds
 from gateway.simulate.job import Job, Prompt, Workload
 from gateway.simulate.prompts import MODEL
 from gateway.simulate.run import Cell, Figures, figures, rate_of, run
@@ -27,6 +28,8 @@ SECONDS = 8.0
 SEEDS = 6
 """Played as long as was measured, for the loaded ones are not steady; several times, for steadier means."""
 SEATS = 256
+BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+"""The measured engines captured CUDA graphs of so many tokens, and of so many sequences' steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,9 @@ def best_split(
 
 
 def _engine(profile: Profile, k: int) -> SimEngine:
-    return SimEngine(f"k={k}", Speeds(profile, k, SEATS), seats=SEATS, kv_tokens=600_000)
+    sizes = {*BATCHES, *(batch * (k + 1) for batch in BATCHES), 512}
+    speeds = GraphSpeeds(profile, k, SEATS, sorted(sizes))
+    return SimEngine(f"k={k}", speeds, seats=SEATS, kv_tokens=600_000)
 
 
 def _halves(rate: float, task: Task, seed: int) -> list[Job]:

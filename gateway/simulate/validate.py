@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.profiles import Profile, get_profile
+from gateway.simulate import served
 from gateway.simulate.measured import ACCEPTANCE, CODE, PROSE, TABLES, replay
 from gateway.simulate.playing import LONE, Shape, closed, mean_time, mean_tpot, steady, wave
 from gateway.simulate.tables import KnownTable, Row, known_tables
@@ -156,6 +157,12 @@ def _open(table: KnownTable) -> Iterator[Point]:
             yield Point(label, found[f"{kind}_measured_ms"], found[f"{kind}_ms"])
 
 
+def _arms(table: KnownTable) -> Iterator[Point]:
+    for row, ms in served.replay(table.name):
+        load = f"{row['clients']} clients" if row["clients"] else f"{row['rate']}/s"
+        yield Point(f"{row['model']} at {load}, {row['arm']}, {row['kind']}", float(row["e2e_ms"]), ms)
+
+
 def _longform(table: KnownTable) -> Iterator[Point]:
     for row in table.rows:
         profile = get_profile("dgx-spark", row["model"])
@@ -190,6 +197,7 @@ _PREDICTORS: Mapping[str, Callable[[KnownTable], Iterator[Point]]] = {
     "h200-waves": _waves,
     "h200-closed": _closed,
     **dict.fromkeys(TABLES, _open),
+    **dict.fromkeys(served.TABLES, _arms),
     "spark-longform": _longform,
     "spark-short": _short,
     "g4-depth": _depth,

@@ -8,6 +8,8 @@ from typing import Any
 from gateway.figures.report import Plot, Report, Series, Table
 from tests.benchmarks.report_data import FIGURES, read
 
+SAME = "Hardware: the same two NVIDIA H200"
+
 
 def gpu_figures() -> dict[str, Any]:
     """Every file of measured arms, by name."""
@@ -15,38 +17,74 @@ def gpu_figures() -> dict[str, Any]:
 
 
 def gpu_chapter(found: Mapping[str, Any]) -> Report:
-    """One table and one plot a file."""
+    """One table and one plot a file of arms, then what single engines showed."""
+    single = read("gpu-verbs")
     return Report(
         name="gpu",
         title="On real GPUs",
         intro="The gateway in front of real vLLM engines: measured, with python -m tests.benchmarks.gpu_arms. Weights "
         "are dummies and acceptance is forced, so costs are real and acceptance is not.",
-        tables=tuple(_table(about) for about in found.values()),
+        tables=(*(_table(about) for about in found.values()), _graphs(single), _latency(single), _verbs(single)),
         plots=tuple(_plot(name, about) for name, about in found.items()),
     )
 
 
 def _table(found: Mapping[str, Any]) -> Table:
     about = found["about"]
+    kinds = [kind for kind in found["cells"][0]["classes"] if kind != "all"]
     rows = []
     for cell in found["cells"]:
-        means = (_mean(cell, kind) for kind in ("all", "short", "long"))
+        means = (_mean(cell, kind) for kind in ("all", *kinds))
         share = cell["classes"]["all"]["share"].get("mtp", 0.0)
         p95 = cell["classes"]["all"]["e2e_ms"]["p95"]
         figures = (*(f"{mean:.0f}" for mean in means), f"{p95:.0f}", f"{share:.0%}", f"{cell['tokens_per_s']:.0f}")
-        rows.append((f"{cell['rate']:g}", cell["arm"], *figures))
-    columns = ("requests/s", "arm", "mean ms", "short, mean ms", "long, mean ms", "p95 ms", "to MTP", "output tok/s")
+        load = f"{cell['rate']:g}/s" if "rate" in cell else f"{cell['clients']} clients"
+        rows.append((load, cell["arm"], *figures))
+    columns = ("load", "arm", "mean ms", *(f"{kind}, mean ms" for kind in kinds), "p95 ms", "to MTP", "output tok/s")
     note = (
         f"Hardware: {about['note']} k={about['k']}, {about['mix']}, {about['rounds']} rounds of {about['seconds']:g} s."
     )
     return Table(f"{about['model']}, measured", columns, tuple(rows), note)
 
 
+def _graphs(found: Mapping[str, Any]) -> Table:
+    """What a step takes with and without its CUDA graph."""
+    names = ("engine", "answers", "step_ms", "join_ms", "without_graph_ms", "rms")
+    columns = ("engine", "answers", "step, ms", "a joining prompt, ms", "step without a full graph, ms", "rms error")
+    rows = [tuple("" if row[name] is None else str(row[name]) for name in names) for row in found["graphs"]["rows"]]
+    return Table(
+        "A decode step in mixed traffic, measured", columns, tuple(rows), f"{SAME}: {found['graphs']['method']}."
+    )
+
+
+def _latency(found: Mapping[str, Any]) -> Table:
+    """The gateway's own time."""
+    rows = []
+    for row in found["latency"]:
+        for name in ("ttft_ms", "total_ms"):
+            value = row[name]
+            about = (str(row["clients"]), str(row["tokens"]), name.removesuffix("_ms"), str(row["pairs"]))
+            spread = f"{value['added_low']:+.2f} to {value['added_high']:+.2f}"
+            rows.append((*about, f"{value['direct']:.1f}", f"{value['added']:+.2f}", spread))
+    columns = ("clients", "tokens", "time", "pairs", "direct, ms", "added, ms", "half of all pairs")
+    note = (
+        "Each request once directly and once through the gateway, in turns; plain E4B: tests/benchmarks/gpu_latency.py."
+    )
+    return Table("What the gateway adds on a real engine, measured", columns, tuple(rows), note)
+
+
+def _verbs(found: Mapping[str, Any]) -> Table:
+    """What each verb of `gateway bench` said of real engines."""
+    verbs = {name: about for name, about in found.items() if isinstance(about, dict)}
+    rows = [(name, finding) for name, about in verbs.items() for finding in about.get("findings", ())]
+    return Table("gateway bench on real engines, in short form", ("verb", "finding"), tuple(rows), found["note"])
+
+
 def _plot(name: str, found: Mapping[str, Any]) -> Plot:
-    arms = dict.fromkeys(cell["arm"] for cell in found["cells"])
+    open_ = [cell for cell in found["cells"] if "rate" in cell]
+    arms = dict.fromkeys(cell["arm"] for cell in open_)
     series = tuple(
-        Series(arm, tuple((cell["rate"], _mean(cell, "all")) for cell in found["cells"] if cell["arm"] == arm))
-        for arm in arms
+        Series(arm, tuple((cell["rate"], _mean(cell, "all")) for cell in open_ if cell["arm"] == arm)) for arm in arms
     )
     title = f"{name.removeprefix('gpu-arms-')}: mean time of a request, measured"
     return Plot(title, "requests per second", "ms", series, log_y=True)
