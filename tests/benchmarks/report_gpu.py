@@ -67,9 +67,7 @@ def _latency(found: Mapping[str, Any]) -> Table:
             spread = f"{value['added_low']:+.2f} to {value['added_high']:+.2f}"
             rows.append((*about, f"{value['direct']:.1f}", f"{value['added']:+.2f}", spread))
     columns = ("clients", "tokens", "time", "pairs", "direct, ms", "added, ms", "half of all pairs")
-    note = (
-        "Each request once directly and once through the gateway, in turns; plain E4B: tests/benchmarks/gpu_latency.py."
-    )
+    note = f"{SAME}, a plain E4B engine: each request once directly and once through the gateway, in turns."
     return Table("What the gateway adds on a real engine, measured", columns, tuple(rows), note)
 
 
