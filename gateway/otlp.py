@@ -30,6 +30,8 @@ DEFAULT_ENDPOINT = "http://localhost:4318"
 PATH = "/v1/traces"
 RETRIED = frozenset({429, 502, 503, 504})
 FIRST_PAUSE = 0.5
+KNOWN_REMOTE, REMOTE = 0x100, 0x200
+"""SpanFlags: whether it is told that the parent is another process's, and that it is; the low bits are W3C's flags."""
 
 
 class OtlpExporter(SpanExporter):
@@ -142,6 +144,7 @@ def _span(span: ReadableSpan) -> bytes:
             _fixed(8, span.end_time or 0),
             _attributes(9, span.attributes or {}),
             _message(15, _number(3, status)) if status else b"",
+            _fixed32(16, context.trace_flags | KNOWN_REMOTE | (REMOTE if parent and parent.is_remote else 0)),
         )
     )
 
@@ -200,3 +203,7 @@ def _number(field: int, value: int) -> bytes:
 
 def _fixed(field: int, value: int) -> bytes:
     return _tag(field, 1) + pack("<Q", value)
+
+
+def _fixed32(field: int, value: int) -> bytes:
+    return _tag(field, 5) + pack("<I", value)

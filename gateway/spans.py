@@ -27,7 +27,7 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SpanExporter
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, get_current_span
+from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags, TraceState, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from gateway import __version__
@@ -131,14 +131,15 @@ class Spans:
         trace, out = outcome.trace, self._out
         if trace is None or out is None or not trace.sampled:
             return
+        state = TraceState.from_header([trace.state]) if trace.state else None
         for name, kind, began, ended, span_id, attributes, error in _spans(outcome, trace):
             whole = span_id == trace.span_id
             parent = trace.parent_id if whole else trace.span_id
             out.on_end(
                 ReadableSpan(
                     name,
-                    SpanContext(trace.trace_id, span_id, is_remote=False, trace_flags=_SAMPLED),
-                    None if parent is None else SpanContext(trace.trace_id, parent, whole, _SAMPLED),
+                    SpanContext(trace.trace_id, span_id, False, _SAMPLED, state),
+                    None if parent is None else SpanContext(trace.trace_id, parent, whole, _SAMPLED, state),
                     self._resource,
                     attributes if error is None else {**attributes, "error.type": error},
                     kind=kind,

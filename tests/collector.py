@@ -35,6 +35,9 @@ class Span:
     end: int
     status: int
     attributes: dict[str, Any]
+    state: str
+    """The client's `tracestate`."""
+    flags: int
 
 
 class Collector:
@@ -95,8 +98,8 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
         if kind == 0:
             yield number, varint()
             continue
-        assert kind in (1, 2)
-        size = 8 if kind == 1 else varint()
+        assert kind in (1, 2, 5)
+        size = {1: 8, 5: 4}[kind] if kind != 2 else varint()
         piece = message[at : at + size]
         assert len(piece) == size
         at += size
@@ -104,7 +107,7 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
 
 
 def span(message: bytes) -> Span:
-    found: dict[int, Any] = {4: b"", 15: b"", **dict(fields(message))}
+    found: dict[int, Any] = {3: b"", 4: b"", 15: b"", **dict(fields(message))}
     start, end = (int.from_bytes(found[number], "little") for number in (7, 8))
     assert len(found[1]) == 16
     assert len(found[2]) == 8
@@ -118,6 +121,8 @@ def span(message: bytes) -> Span:
         end=end,
         status=dict(fields(found[15])).get(3, 0),
         attributes=attributes(message, 9),
+        state=found[3].decode(),
+        flags=int.from_bytes(found.get(16, b""), "little"),
     )
 
 

@@ -40,6 +40,9 @@ async def test_a_trace_goes_on_from_the_client_to_the_back_end(monkeypatch: pyte
     assert {span.trace_id for span in spans.spans()} == {TRACE}
     assert request.parent_id == PARENT
     assert attempt.parent_id == request.span_id
+    assert (request.state, attempt.state) == ("vendor=1,other=2", "vendor=1,other=2")
+    # Sampled; and that the parent of the first is another process's is known.
+    assert (request.flags, attempt.flags) == (0x301, 0x101)
     assert stub.requests[0].get(b"traceparent") == f"00-{TRACE}-{attempt.span_id}-01".encode()
     assert stub.requests[0].get(b"tracestate") == b"vendor=1,other=2"
     assert [name.lower() for name, _ in stub.requests[0].headers].count(b"traceparent") == 1

@@ -98,6 +98,7 @@ async def test_a_collector_understands_a_stream(tmp_path: Path, monkeypatch: pyt
     assert {span.parent_id for span in inner.values()} == {request.span_id}
     assert all(request.start <= span.start <= span.end <= request.end for span in inner.values())
     assert inner["stream"].end == request.end
+    assert (request.state, request.flags, inner["attempt"].flags) == ("vendor=1", 0x301, 0x101)
     assert sent.get(b"traceparent") == f"00-{TRACE}-{inner['attempt'].span_id}-01".encode()
     assert request.attributes["gen_ai.operation.name"] == "chat"
     assert request.attributes["gen_ai.request.max_tokens"] == 77
