@@ -1,4 +1,5 @@
-"""Log lines, as text or JSON, and the one line per request. No prompt text, no credential ever reaches a log.
+"""Log lines, as text or JSON, and the one line per request. No credential ever reaches a log, and no prompt's
+text unless the policy says `logging: {prompts: true}` (`api/routed.py`).
 
 The request line is written from the `Outcome`, which holds neither. Everything else logs through the standard
 library; `configure` is called once, by the process's entry point.

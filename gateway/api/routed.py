@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 from gateway.api.body import read_body
@@ -22,6 +23,10 @@ from gateway.policy.schema import Facts, Model
 from gateway.request.parse import parse_body, rewrite_model
 from gateway.types import NO_HINTS, Api, Hints
 
+log = logging.getLogger("gateway.prompts")
+
+LOGGED_BYTES = 65_536
+"""As much of a request's body is written to the log where the policy wants that (`logging.prompts`)."""
 LABELLED = "/v1/chat/completions"
 """Where a choice among labels may be answered without decoding."""
 DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
@@ -54,6 +59,8 @@ class RoutedApi(Handler):
             trace.read = core.clock()
         raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
         model = find_model(policy, body.model)
+        if policy.logging.prompts:
+            _tell(exchange.request_id, model.name, raw)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = core.learned.features(body, self._api, hints)
         if active.trial is not None and active.trial.takes(body.model, features, hints):
@@ -121,3 +128,9 @@ class RoutedApi(Handler):
             served = served_name(incoming.active.policy, model, lease.pool)
             key = exchange.key.name if exchange.key else None
             self._homes.learn(beginning, Home(model.name, lease.pool, lease.endpoint.url, asked, served, key))
+
+
+def _tell(request_id: str, model: str, raw: bytes) -> None:
+    """Writes a request's body to the log, on one line."""
+    text = raw[:LOGGED_BYTES].replace(b"\n", b" ").replace(b"\r", b" ").decode(errors="replace")
+    log.info("prompt", extra={"fields": {"id": request_id, "model": model, "body": text}})

@@ -96,7 +96,7 @@ def _of_rules(policy: Policy) -> Iterator[str]:
 
 def _of_the_rest(policy: Policy) -> Iterator[str]:
     if policy.logging.prompts:
-        yield "logging.prompts: prompts and answers are written to the log"
+        yield "logging.prompts: prompts are written to the log"
     if policy.access is not None and not policy.access.keys:
         yield "access: has an operator key only; everybody may use the models"
     for index, rule in enumerate(policy.routing.rules):

@@ -267,3 +267,21 @@ async def test_headers_beyond_any_measure_are_refused() -> None:
         assert fine.status == 200
         assert (large.status, large.error["code"]) == (431, "headers_too_large")
         assert len(stub.requests) == 1
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+async def test_prompts_are_in_the_log_where_the_policy_wants_that(
+    wanted: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Off by default; on, a line holds the whole request, whatever line breaks and broken text are in it."""
+    raw = b'{"model": "m",\n"messages": [{"role": "user", "content": "sesame \xe9\x96\x8b\xe3\x81\x91"}]}'
+    extra = "logging: {prompts: true}\n" if wanted else ""
+    async with Stub(reply({"choices": []})) as stub, gateway(one_pool(stub.url) + extra) as running:
+        with caplog.at_level("DEBUG"):
+            got = await ask(running.url, raw)
+
+    told = [record.fields for record in caplog.records if record.name == "gateway.prompts"]  # type: ignore[attr-defined]
+    assert told == (
+        [{"id": got.header("x-request-id"), "model": "m", "body": raw.decode().replace("\n", " ")}] * wanted
+    )
+    assert "sesame" not in "".join(r.getMessage() for r in caplog.records)
