@@ -32,7 +32,7 @@ from gateway.discovery.keeper import Discovery
 from gateway.drain import background, drain_on_signals
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY, worker_number
-from gateway.heap import settle_heap
+from gateway.heap import settle_heap, tidy_heap
 from gateway.hindsight import Hindsight
 from gateway.logs import RequestLines, RequestLog, configure
 from gateway.metrics import Metrics
@@ -108,6 +108,7 @@ def build(
             sharing.run(),
             watch.run(connect_to, discovery.host_of, rng),
             *hindsight.begin(),
+            *([tidy_heap()] if own_process else []),
             *([lines.run()] if lines else []),
             *([watcher.run()] if watcher else []),
         ]

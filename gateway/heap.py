@@ -1,14 +1,21 @@
 """Garbage collection fit for a server: what is loaded at the start is never walked again, and the rest seldom.
 
-The request path makes few cycles, but each collection walks everything that is learned and loaded, which shows as
+The request path makes no cycles, but each collection walks everything that is learned and loaded, which shows as
 pauses of tens of milliseconds under load. Measured at 32 connections: p99 from 88 to 50 ms, 6 % more requests.
+
+What has been freed is given back to the system once a minute: a burst leaves its pages scattered with holes, which the
+C library keeps for itself. Measured: 10 to 15 MB of 107 after 300 requests at one time, in 1 to 7 ms of another thread.
 """
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import gc
+from collections.abc import Callable
 
 THRESHOLDS = (20_000, 20, 50)
+TIDY_SECONDS = 60.0
 
 
 def settle_heap() -> None:
@@ -16,3 +23,22 @@ def settle_heap() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
+
+
+async def tidy_heap(every: float = TIDY_SECONDS) -> None:
+    """Gives free pages back, every so many seconds until cancelled. Ends at once where the C library has no way to."""
+    if (trim := page_returner()) is None:
+        return
+    while True:
+        await asyncio.sleep(every)
+        # The call holds no interpreter lock.
+        await asyncio.to_thread(trim)
+
+
+def page_returner() -> Callable[[], object] | None:
+    """glibc's `malloc_trim`; other C libraries have none."""
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (OSError, AttributeError):
+        return None
+    return lambda: trim(0)

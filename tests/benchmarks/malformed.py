@@ -178,7 +178,7 @@ async def run(requests: int, workers: int, number: int, folder: Path, say: Calla
         result.workers_replaced = len(set(before) - set(family(gateway.pid)))
         log = (folder / "gateway.log").read_text(errors="replace")
         result.tracebacks = log.count("Traceback (most recent call")
-        for line in sorted(set(re.findall(r"^[\w.]+(?:Error|Exception)\b.*", log, re.MULTILINE)))[:SHOWN]:
+        for line in sorted(set(re.findall(r"^Traceback.*\n(?:[ \t].*\n|\n)+(\S.*)", log, re.MULTILINE)))[:SHOWN]:
             say(f"in the gateway's log: {line[:300]}")
     server.close()
     return result
