@@ -134,7 +134,9 @@ async def test_workers_count_as_one(tmp_path: Path) -> None:
                 await client.chunk()
                 while await total(url, "gateway_in_flight") != 1.0:
                     await asyncio.sleep(0.05)
-                os.kill(owner_of(client.writer.get_extra_info("sockname")[1]), signal.SIGKILL)
+                os.kill(
+                    owner_of(int(url.rpartition(":")[2]), client.writer.get_extra_info("sockname")[1]), signal.SIGKILL
+                )
                 while await total(url, "gateway_in_flight") != 0.0:
                     await asyncio.sleep(0.05)
             assert await total(url, "gateway_requests_total") == 100.0
@@ -173,12 +175,12 @@ async def total(url: str, name: str) -> float:
         return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(name + "{"))
 
 
-def owner_of(port: int) -> int:
-    """The process that holds the server's side of the connection to this client port."""
+def owner_of(server: int, client: int) -> int:
+    """The process that holds the server's side of the connection between these two ports."""
     inodes = set()
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
-        if int(fields[2].rpartition(":")[2], 16) == port:
+        if [int(end.rpartition(":")[2], 16) for end in fields[1:3]] == [server, client]:
             inodes.add(f"socket:[{fields[9]}]")
     for entry in Path("/proc").glob("[0-9]*/fd/*"):
         try:
