@@ -47,7 +47,7 @@ class ClientLeft(Exception):
 class Downstream:
     """One request's client."""
 
-    __slots__ = ("_connection", "_receive", "_send", "_task", "_watch", "left", "started")
+    __slots__ = ("_connection", "_receive", "_send", "_task", "_watch", "early", "left", "started")
 
     def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
         self._receive = receive
@@ -58,6 +58,8 @@ class Downstream:
         self.left = False
         self.started = False
         """Whether status and headers have gone out, so that no other status can."""
+        self.early = False
+        """Whether they went out with a heartbeat, before there was an answer."""
 
     async def body(self, limit: int, declared: int | None) -> bytes:
         """The whole request body. Raises BodyTooLarge, RequestTimeout or ClientLeft."""

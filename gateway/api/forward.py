@@ -11,6 +11,7 @@ from re import Pattern, compile, escape
 from types import TracebackType
 
 from gateway.api.core import Core
+from gateway.api.early import EarlyBeats
 from gateway.api.exchange import Exchange
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole
@@ -71,17 +72,18 @@ async def admit(
 
 
 async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
-    """Sends the request and relays the answer. Raises GatewayError while nothing has gone to the client."""
+    """Sends the request and relays the answer. Raises GatewayError while nothing but heartbeats has gone out."""
     policy, exchange = incoming.active.policy, incoming.exchange
     total = policy.pools[plan.pools[0]].timeouts.total
     deadline = None if total is None else exchange.started + total
     trace = exchange.trace
     attempts = Attempts(core.pools, core.metrics.retried if trace is None else partial(_retried, core, trace))
     asked: set[str] = set()
-    call = _call(core, incoming, plan, asked)
+    early = _early_beats(core, incoming)
+    call = _call(core, incoming, plan, asked, early)
     try:
         async with TimeLeft(deadline, core.clock):
-            opened = await attempts.open(call)
+            opened = await (attempts.open(call) if early is None else early.during(attempts.open(call)))
             # From here on the request's end gives the lease back, whatever comes between this and the relay.
             exchange.lease, exchange.response = opened.lease, opened.response
     finally:
@@ -94,6 +96,9 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
     if pool in asked and opened.streams:
         rewrite = after(UsageHider(), rewrite)
     try:
+        if incoming.down.early and early is not None and not opened.streams:
+            async with TimeLeft(deadline, core.clock):
+                return await early.tell(opened)
         await relay(core, incoming, opened, rewrite, deadline)
     finally:
         # A client that closes at the end mark cancels the relay of a whole answer, which teaches as much.
@@ -141,7 +146,15 @@ def request_target(incoming: Incoming) -> bytes:
     return target + b"?" + query if query else target
 
 
-def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
+def _early_beats(core: Core, incoming: Incoming) -> EarlyBeats | None:
+    every, exchange = incoming.active.policy.server.heartbeat, incoming.exchange
+    if every is None or exchange.features is None or not exchange.features.stream:
+        return None
+    own = partial(own_headers, core, incoming.active, exchange)
+    return EarlyBeats(incoming.down, exchange, incoming.dialect, every, own)
+
+
+def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: EarlyBeats | None) -> Call:
     """`asked` will hold the pools whose attempt was asked for usage."""
     scope, policy, key = incoming.scope, incoming.active.policy, incoming.exchange.key
     decision = incoming.exchange.decision
@@ -161,7 +174,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str]) -> Call:
         pools=plan.pools,
         exclude=plan.exclude,
         attempts=max(policy.pools[plan.pools[0]].retry.attempts - incoming.exchange.attempts, 1),
-        wait_for_first=policy.server.heartbeat is None,
+        wait_for_first=policy.server.heartbeat is None or early is not None,
         work=work_of(decision) if decision else 1.0,
         endpoint=decision.endpoint if decision else None,
         first=_first(incoming.exchange),

@@ -108,10 +108,14 @@ async def _answer(
     *,
     closing: bool = False,
 ) -> None:
-    """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning."""
+    """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning.
+
+    A stream of which only heartbeats have gone out is told within."""
     exchange.error = error.code
     exchange.result = _result_of(error)
     if down.started:
+        if down.early:
+            await down.end(dialect.event(error, b""))
         return
     exchange.status = error.status
     headers = own_headers(core, active, exchange)

@@ -129,7 +129,8 @@ class StreamRelay:
 
     async def run(self, headers: Headers, time_left: TimeLeft) -> None:
         exchange, tail = self._exchange, self._tail
-        await self._down.start(self._opened.response.status, headers)
+        if not self._down.early:
+            await self._down.start(self._opened.response.status, headers)
         exchange.status = self._opened.response.status
         failure: GatewayError | None = None
         try:
