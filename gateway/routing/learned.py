@@ -96,7 +96,7 @@ def pull_together(cells: Sequence[Cell]) -> None:
 class Effects:
     """The corrections of one curve. Keys of parts are whatever the caller tells apart: load buckets, tasks."""
 
-    __slots__ = ("_down", "_up", "base", "changes", "parts", "spread")
+    __slots__ = ("_down", "_uncertainty", "_up", "base", "changes", "parts", "spread")
 
     def __init__(self) -> None:
         self.base = Cell(_BASE_PRIOR)
@@ -106,6 +106,8 @@ class Effects:
         self.changes = 0
         """How often the curve was found to have changed."""
         self._up = self._down = 0.0
+        self._uncertainty: float | None = None
+        """Kept until more is learned or forgotten, for every decision asks for it."""
 
     def log(self, first: Hashable, second: Hashable = None) -> float:
         """The correction's logarithm."""
@@ -124,7 +126,11 @@ class Effects:
     @property
     def uncertainty(self) -> float:
         """Standard error of the correction, from the profile's own and that of the observations: 0.1 is 10 %."""
-        return 1.0 / math.sqrt(1.0 / COLD**2 + self.seen / max(self.spread, LEAST_SPREAD) ** 2)
+        known = self._uncertainty
+        if known is None:
+            seen = self.seen / max(self.spread, LEAST_SPREAD) ** 2
+            known = self._uncertainty = 1.0 / math.sqrt(1.0 / COLD**2 + seen)
+        return known
 
     def doubt(self, key: Hashable) -> float:
         """What one part alone may be off by: `UNSEEN` until it has been seen, soon nothing."""
@@ -135,6 +141,7 @@ class Effects:
         """Takes one ratio of measured over expected, corrections included; returns whether the past was forgotten."""
         if not 0.0 < ratio < math.inf or weight <= 0.0:
             return False
+        self._uncertainty = None
         cells = [self._part(key) for key in keys]
         changed = self._watch(math.log(ratio), weight)
         limit = _CLIP * max(self.spread, LEAST_SPREAD)
@@ -151,8 +158,10 @@ class Effects:
         self.parts.clear()
         self.spread = FIRST_SPREAD
         self._up = self._down = 0.0
+        self._uncertainty = None
 
     def fade(self, factor: float) -> None:
+        self._uncertainty = None
         self.base.fade(factor)
         for cell in self.parts.values():
             cell.fade(factor)
@@ -183,6 +192,7 @@ class Effects:
 
     def hear(self, rows: dict[Hashable, tuple[float, float]]) -> None:
         """The other replicas' observations, added up by key."""
+        self._uncertainty = None
         self.base.hear(*rows.get("", (0.0, 0.0)))
         for key, (weight, total) in rows.items():
             if key != "":

@@ -15,8 +15,8 @@ from operator import attrgetter
 
 from gateway.policy.schema import Pool, Routing
 from gateway.routing.curve import Curve
-from gateway.routing.learned import COLD
-from gateway.types import CostTerms, Estimate, PoolKind, Reason
+from gateway.routing.learned import COLD, UNSEEN
+from gateway.types import CostTerms, Estimate, PoolKind, Reason, Task
 
 _TOTAL = attrgetter("total")
 TIE_SHARE = 0.01
@@ -70,17 +70,24 @@ def rank(
             break
     else:
         return ranked, Reason.FASTER
-    margin = tie_margin(best, other)
-    if long:
-        # A task that was never drafted gets the benefit of the doubt: where it goes instead it could not be learned.
-        margin = max(margin, best.total * other.curve.tpot.doubt(estimate.task))
-    if (model, long) in away:
-        margin /= 2
-    if other.total - best.total >= margin:
+    if other.total - best.total >= _margin(best, other, estimate.task if long else None, (model, long) in away):
         away.add((model, long))
         return ranked, Reason.FASTER
     away.discard((model, long))
     return [other, *(c for c in ranked if c is not other)], Reason.TIE
+
+
+def _margin(best: Candidate, other: Candidate, task: Task | None, away: bool) -> float:
+    """What `other` may cost more and still be taken; `task` is that of an answer that is long."""
+    most = best.total * (COLD if task is None else UNSEEN)
+    if other.total - best.total >= most and other.terms.running >= 1.0:
+        # However little is known.
+        return most
+    margin = tie_margin(best, other)
+    if task is not None:
+        # A task that was never drafted gets the benefit of the doubt: where it goes instead it could not be learned.
+        margin = max(margin, best.total * other.curve.tpot.doubt(task))
+    return margin / 2 if away else margin
 
 
 def tie_margin(best: Candidate, other: Candidate) -> float:

@@ -44,15 +44,16 @@ class Speeds:
         self.quality = quality
         """Scales the acceptance of every draft: the truth, where a profile is only a guess."""
         self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
+        self._context, self._mtp_context = profile.decode.context, profile.decode.mtp_context
+        self._seen = profile.attention.seen
         self.varies = len(set(self.k_at)) > 1
         self._base = [self._zero_context(batch) for batch in range(seats + 1)]
         self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
 
     def step(self, batch: int, context: float) -> float:
         """Seconds of one step of `batch` sequences with `context` tokens each on average."""
-        decode, seen = self.profile.decode, self.profile.attention.seen(context) / 1e6
-        extra = decode.context * batch + (decode.mtp_context if self.k_at[batch] else 0.0)
-        return self._base[batch] + self.slowdown * extra * seen
+        extra = self._context * batch + (self._mtp_context if self.k_at[batch] else 0.0)
+        return self._base[batch] + self.slowdown * extra * (self._seen(context) / 1e6)
 
     def prefill(self, tokens: int, *, pause: bool) -> float:
         """A step with prompts alone; `pause`: the engine was idle before it."""
