@@ -139,13 +139,14 @@ class Short:
         right = [sum(row[side] == row[0] for row in judged) for side in (1, 2)]
         only = [sum(row[a] == row[0] != row[b] for row in judged) for a, b in ((1, 2), (2, 1))]
         share = [count / n if n else None for count in right]
-        apart = abs(right[0] - right[1]) / n if n else None
+        told = [row for row in judged if row[1] is not None or row[2] is not None]
+        apart = abs(right[0] - right[1]) / n if told else None
         return {
             "questions": n,
             "accuracy": {"plain": share[0], "mtp": share[1]},
             "difference_points": round(100 * apart, 2) if apart is not None else None,
             "within_half_a_point": apart is not None and apart <= TOLERANCE,
-            "agreement": sum(row[1] == row[2] for row in judged) / n if n else None,
+            "agreement": sum(row[1] == row[2] for row in told) / len(told) if told else None,
             "only_plain_right": only[0],
             "only_mtp_right": only[1],
             "p_value": round(sign_test(*only), 4),
@@ -228,6 +229,9 @@ def _findings(gain: float | None, told: float | None, quality: dict[str, Any]) -
     if gain is None or not quality["questions"]:
         return ()
     against = f" (published for this model on a DGX Spark: {told:.2f}x)" if told is not None else ""
+    if quality["difference_points"] is None:
+        verdict = "no answer of either side is one of the letters, so nothing can be said of quality"
+        return (f"on short answers MTP is {times(gain)} as fast as plain{against}", verdict)
     verdict = (
         "the accuracies are within 0.5 points"
         if quality["within_half_a_point"]

@@ -17,7 +17,7 @@ from gateway.profiles import Profile
 from gateway.simulate.engine import Speeds
 
 LAUNCH = 0.49e-3
-"""Seconds for each layer that such a step takes at least: E4B with k = 2 took 20.3 to 21.5 ms where it ran so, and 7.7
+"""Seconds for each layer that such a step takes at least: E4B with k = 2 took 20.3 to 21.6 ms where it ran so, and 7.7
 to 8.3 ms where it did not (2,363 answers on one H200, two engines)."""
 LAYERS: Mapping[str, int] = {"e2b": 35, "e4b": 42, "26b-a4b": 30, "31b": 60}
 

@@ -10,6 +10,9 @@ import pytest
 
 from gateway.bench.client import Target
 from gateway.bench.longform import LongForm
+from gateway.bench.rows import Row
+from gateway.bench.short import Short, prompts_of
+from gateway.bench.sources import own_questions
 from gateway.cli import run
 from tests.bench.engines import engines, measured
 from tests.gateways import gateway, two_pools
@@ -47,6 +50,20 @@ def test_short_answers_gain_nothing_and_stay_the_same(spark: list[str], capsys: 
     assert report["quality"]["agreement"] == 1.0
     assert report["quality"]["within_half_a_point"]
     assert report["mtp"]["p95_ms"] >= report["mtp"]["e2e_ms"]["median"]
+
+
+def test_answers_without_a_letter_say_nothing_of_quality() -> None:
+    """Two sides that answer noise do not agree, and their accuracies are no finding."""
+    targets = (Target(label="plain", url="http://a"), Target(label="MTP", url="http://b"))
+    short = Short(targets, prompts_of(own_questions(), 2), 1, "our own")
+    noise = Row(label="", tag="ja", sent=0.0, first=0.1, last=0.2, total=0.2, tokens=8, text="...")
+    short._pairs = [(asked, noise, noise) for asked in short._asked]
+
+    quality = short.quality()
+
+    assert quality["agreement"] is quality["difference_points"] is None
+    assert not quality["within_half_a_point"]
+    assert any("nothing can be said of quality" in finding for finding in short.report().findings)
 
 
 def test_short_takes_a_question_file(spark: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from gateway.types import PoolKind
 from tests.benchmarks.gpu_arms import ARMS
 from tests.benchmarks.gpu_figures import figures, pooled
 from tests.benchmarks.gpu_fleet import Card, Fleet
+from tests.benchmarks.gpu_logs import fit, met, paces, read
 from tests.benchmarks.gpu_traffic import asks, parse_shares
 
 CARDS = (Card("http://127.0.0.1:1", "http://127.0.0.1:2"), Card("http://127.0.0.1:3", "http://127.0.0.1:4"))
@@ -140,3 +142,35 @@ class TestFigures:
         assert found["tokens_per_s"] == 200.0
         assert found["regret_s"] == {"saved": 3.0, "lost": 1.0}
         assert [one["all"] for one in found["rounds"]] == [1000.0, 2500.0]
+
+
+def _line(end: float, first: float, total: float, tokens: int) -> str:
+    told = datetime.fromtimestamp(end, UTC).isoformat().replace("+00:00", "Z")
+    about = "pool=mtp reason=faster endpoint=http://e task=chat predicted=9 input=9"
+    times = f"output={tokens} finish=length first_ms={first} total_ms={total} attempts=1"
+    return f"{told} info    request id=a result=ok status=200 model=m {about} {times}\n"
+
+
+class TestLogs:
+    def test_steps_are_found_again(self) -> None:
+        """Answers made with 7 ms a step where eight or fewer run and 21 ms for more are told apart by their graphs."""
+        lines, start = [], 1000.0
+        for batch in (1, 2, 4, 5, 8, 9, 10, 8, 9, 4):
+            step = 0.021 if batch in (5, 9, 10) else 0.007
+            total = 0.05 + 299 / 1.71 * step
+            lines += [_line(start + total, 50.0, 1000 * total, 300)] * batch
+            start += 10.0
+
+        answers = list(read(iter(lines)))
+        seen = met(answers, 2, (1, 2, 3, 6, 12, 16, 24, 32, 48), {})
+
+        assert len(answers) == len(seen) == 60
+        assert {round(s.batch) for s in seen} == {1, 2, 4, 5, 8, 9, 10}
+        assert paces(seen) == pytest.approx((7.0, 21.0), rel=0.01)
+        assert fit(seen, graphs=True)[2] > 0.99 > 0.9 > fit(seen, graphs=False)[2]
+
+    def test_other_lines_are_none(self) -> None:
+        """Starts, probes and requests that failed say nothing of a step."""
+        assert not list(
+            read(iter(["2026-01-01T00:00:00Z info    Started\n", _line(1.0, 1, 2, 3).replace("=ok", "=no")]))
+        )
