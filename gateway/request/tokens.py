@@ -61,6 +61,8 @@ _GEMMA = (0.115, 0.56, 1.00, 0.75, 0.48, 0.22, 0.74, 0.64, 0.60, 0.45, 0.27, 262
 _TEXT_WEIGHTS = _GEMMA[: Part.TOOL]
 _O200K = (0.111, 0.574, 0.77, 0.70, 0.52, 0.19, 0.92, 0.68, 0.55, 0.35, 0.23, 262.0, 1.0, 4.0, 3.0)
 _OPENAI = re.compile(r"gpt-|gpt_oss|^o[134]\b", re.IGNORECASE)
+MOST_CHARACTERS = 16
+"""Of one token, over a whole prompt; a few long runs of spaces or signs may have more."""
 _MAX_MODELS = 256
 _EAGER = 16
 _KNOWN = 100.0
@@ -131,7 +133,6 @@ class TokenEstimator:
     def estimate(self, model: str, profile: Profile) -> int:
         weights = self._models.get(model)
         ratios = weights.solved if weights else _start(model)
-        # Learned weights of parts that hardly occur may be off; no prompt has fewer tokens than a byte in 16 or ids.
         total: float = sum(map(mul, ratios, profile))
         return max(1, round(total))
 
@@ -141,6 +142,9 @@ class TokenEstimator:
         Once a model is known well, one of four counts is enough.
         """
         if prompt_tokens <= 0 or len(profile) != _SIZE:
+            return
+        # A text has no fewer tokens than this: its prompt was cut, or its back end does not count.
+        if prompt_tokens * MOST_CHARACTERS < sum(profile[: Part.TOOL]):
             return
         weights = self._models.get(model)
         if weights is not None and weights.seen > _KNOWN:

@@ -105,7 +105,7 @@ class Router:
         rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
         chosen, reason, detail = free, None, ""
         if rule or hints.pool:
-            chosen, reason, detail = self._narrow(free, able or open_, rule, hints)
+            chosen, reason, detail = self._narrow(free, able, open_, rule, hints)
         if reason is None and len(chosen) == 1:
             reason, detail = _why_alone(candidates, chosen)
         ranked, ranked_by = rank(chosen, estimate, routing, state.away, name)
@@ -186,11 +186,11 @@ class Router:
         return found
 
     def _narrow(
-        self, free: list[Candidate], able: list[Candidate], rule: Rule | None, hints: Hints
+        self, free: list[Candidate], able: list[Candidate], open_: list[Candidate], rule: Rule | None, hints: Hints
     ) -> tuple[list[Candidate], Reason | None, str]:
-        """Rule and hint applied to the free candidates."""
+        """Rule and hint applied to the free candidates; what is required is so against gates too."""
         if rule and rule.required:
-            if not (required := [c for c in able if rule.target.accepts(c.pool)]):
+            if not (required := _accepted(able, rule.target) or _accepted(open_, rule.target)):
                 raise NothingAvailable(
                     f"rule {rule.name!r} requires {rule.target}, which cannot serve this request", retry_after=1
                 )

@@ -145,6 +145,17 @@ class TestTokenEstimator:
 
         assert self.median_error(estimator) < 0.08
 
+    def test_learns_nothing_from_counts_that_cannot_be(self) -> None:
+        """A back end that says the same few tokens of every prompt does not count them."""
+        estimator = TokenEstimator()
+        long = profile_of(ENGLISH * 40)
+        before = estimator.estimate("m", long)
+        for _ in range(100):
+            estimator.observe("m", long, 5)
+            estimator.observe("m", profile_of("hi"), 5)
+
+        assert estimator.estimate("m", long) > 0.5 * before
+
     def test_merges_what_two_workers_learned(self) -> None:
         """Two halves merged are as good as one whole."""
         halves, rng = [TokenEstimator(), TokenEstimator()], random.Random(1)

@@ -137,14 +137,17 @@ def test_the_window_must_hold_the_output_that_was_asked_for() -> None:
 
 
 def test_a_required_rule_yields_to_nothing() -> None:
-    """`require` waits for its pool rather than take another; without any it says so."""
+    """`require` waits for its pool rather than take another, and goes there against a gate: the back end's own refusal
+    is the answer. Without any such pool it says so."""
     bench = Bench(policy(routing="rules: [{name: drafts, when: {task: code}, require: mtp}]"))
     bench.loads.by_pool["mtp"] = PoolLoad(up=1, full=True)
     decision = bench.route(request(), estimate(4, Task.CODE))
 
     assert (decision.pool, decision.reason, decision.order) == ("mtp", Reason.RULE, ("mtp",))
+    gated = bench.route(request(needs=frozenset({Need.MIN_P})), estimate(4, Task.CODE))
+    assert (gated.pool, gated.reason, gated.order) == ("mtp", Reason.RULE, ("mtp",))
     with pytest.raises(NothingAvailable):
-        bench.route(request(needs=frozenset({Need.MIN_P})), estimate(4, Task.CODE))
+        bench.route(request(), estimate(4, Task.CODE), key=AccessKey(name="a", sha256=b"x", pools=frozenset({"plain"})))
 
 
 def test_a_threshold_side_that_was_left_is_not_taken_back_for_nothing() -> None:
