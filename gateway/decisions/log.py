@@ -103,7 +103,8 @@ class DecisionLog:
 
 def _write(batch: Iterable[Kept], path: str | None, most_bytes: int) -> tuple[list[bytes], str | None]:
     """The lines, and why they are not in the file; runs in a thread."""
-    lines = [orjson.dumps(as_row(kept)) for kept in batch]
+    # Copied: what the encoder returns keeps its whole buffer, several times the row, and rows may wait for the store.
+    lines = [bytes(memoryview(orjson.dumps(as_row(kept)))) for kept in batch]
     if path:
         try:
             append_lines(Path(path), lines, most_bytes)

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import time
+import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -172,3 +173,27 @@ async def test_the_answer_says_whose_decisions_it_tells() -> None:
                 found = orjson.loads((await get(url, "/gateway/decisions")).body)
 
             assert (found["scope"], found["processes"], found["process"]) == (scope, workers, os.getpid())
+
+
+class Unreached(MemoryStore):
+    """A shared store whose home is lost: what is appended waits here."""
+
+    shared = True
+
+
+async def test_rows_that_wait_for_the_store_take_their_own_length() -> None:
+    """Thousands may wait while Redis is away; the encoder's buffer, several times a row, does not wait with each."""
+    store = Unreached(log_length=1000)
+    log = DecisionLog(Logging, store)
+    for outcome in outcomes(policy(), [5] * 200):
+        log.observe(outcome, None)
+    tracemalloc.start()
+    try:
+        await log.flush()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    rows = await store.recent(1000)
+
+    assert len(rows) == 200
+    assert taken < 2 * sum(map(len, rows))
