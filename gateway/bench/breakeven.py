@@ -43,6 +43,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"requests at a time ({CONCURRENCY})",
     )
     parser.add_argument("--prompt", type=count, default=256, metavar="N", help="prompt tokens, about (%(default)s)")
+    parser.add_argument(
+        "--temperature",
+        type=float,
+        default=0.0,
+        metavar="T",
+        help="as your traffic samples: acceptance and a plain engine's step depend on it (%(default)g, greedy)",
+    )
     parser.add_argument("--k", type=count, help="draft tokens (default: as the MTP engine's counters say)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write the speed profile (FILE.yaml)")
     parser.add_argument("--hardware", default="measured", metavar="NAME", help="its name in the profile (%(default)s)")
@@ -82,7 +89,7 @@ class BreakEven:
     async def run(self, tick: Tick) -> None:
         async with opened(self._targets, self._simulated) as (plain, mtp):
             self._model, self._version = mtp.about.model, mtp.about.version or "unknown"
-            prober = Prober(plain, mtp, self._args.prompt, self._args.seed)
+            prober = Prober(plain, mtp, self._args.prompt, self._args.seed, self._args.temperature)
             for concurrency in self._concurrency:
                 await prober.warm_up(concurrency)
                 for tokens in self._lengths:
@@ -143,9 +150,10 @@ class BreakEven:
         note = " First tokens came no later with drafting, which counts as no difference." if alike else ""
         return (
             f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "
-            f"k={self._k}, {streams}, answers to {self._lengths[-1]} tokens; {fitted.points} steps, rms error "
-            f"{fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams are extrapolated. A joining prompt "
-            f"stops running answers for {self._stalls[False]} without drafting, {self._stalls[True]} with it.{note}"
+            f"k={self._k}, temperature {self._args.temperature:g}, {streams}, answers to {self._lengths[-1]} tokens; "
+            f"{fitted.points} steps, rms error {fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams "
+            f"are extrapolated. A joining prompt stops running answers for {self._stalls[False]} without drafting, "
+            f"{self._stalls[True]} with it.{note}"
         )
 
     def report(self) -> Report:

@@ -58,11 +58,11 @@ class Cell:
         return found
 
 
-def forced(tokens: int, content: str, seed: int) -> Body:
+def forced(tokens: int, content: str, seed: int, temperature: float = 0.0) -> Body:
     """A request whose answer has exactly so many tokens, on vLLM."""
     return {
         "messages": [{"role": "user", "content": content}],
-        "temperature": 0,
+        "temperature": temperature,
         "max_tokens": tokens,
         "min_tokens": tokens,
         "ignore_eos": True,
@@ -73,10 +73,11 @@ def forced(tokens: int, content: str, seed: int) -> Body:
 class Prober:
     """Sends the probes to a plain and an MTP endpoint."""
 
-    def __init__(self, plain: Endpoint, mtp: Endpoint, prompt_tokens: int, seed: int) -> None:
+    def __init__(self, plain: Endpoint, mtp: Endpoint, prompt_tokens: int, seed: int, temperature: float = 0.0) -> None:
         self._plain = plain
         self._mtp = mtp
         self._prompt_tokens = prompt_tokens
+        self._temperature = temperature
         self._rng = Random(seed)
 
     async def warm_up(self, concurrency: int) -> None:
@@ -104,7 +105,7 @@ class Prober:
         for length in lengths:
             rows: dict[bool, list[Row]] = {False: [], True: []}
             for run in range(runs + 1):
-                body = forced(1, filler(length, self._rng), self._rng.randrange(2**31))
+                body = self._filled(1, length)
                 for endpoint, drafting in ((self._plain, False), (self._mtp, True)):
                     row = require([await endpoint.ask(body, tag="prefill")], "a lone prompt")[0]
                     if run:
@@ -121,7 +122,7 @@ class Prober:
         )
 
     def _filled(self, tokens: int, prompt: float) -> Body:
-        return forced(tokens, filler(prompt, self._rng), self._rng.randrange(2**31))
+        return forced(tokens, filler(prompt, self._rng), self._rng.randrange(2**31), self._temperature)
 
     async def acceptance(self, name: str, requests: int, concurrency: int) -> Acceptance | None:
         """Acceptance of one class of prompts on the MTP side."""
@@ -129,7 +130,7 @@ class Prober:
         bodies: list[dict[str, Any]] = [
             {
                 "messages": [{"role": "user", "content": prompts[i % len(prompts)]}],
-                "temperature": 0,
+                "temperature": self._temperature,
                 "max_tokens": CLASS_TOKENS,
             }
             for i in range(requests)
@@ -145,6 +146,7 @@ class Prober:
                 tokens,
                 f"{filler(self._prompt_tokens, self._rng)}\n\n{prompts[i % len(prompts)]}",
                 self._rng.randrange(2**31),
+                self._temperature,
             )
             for i in range(number)
         ]

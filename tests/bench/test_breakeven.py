@@ -50,7 +50,7 @@ def test_what_it_measures_becomes_a_profile_that_routes(tmp_path: Path, capsys: 
         report = measured(
             capsys,
             *("breakeven", "--plain", plain, "--mtp", mtp, "--lengths", "1,16,96", "--concurrency", "1,3"),
-            *("--runs", "1", "--prompt", "64", "--profile", str(out)),
+            *("--runs", "1", "--prompt", "64", "--temperature", "0.7", "--profile", str(out)),
         )
     (tmp_path / "policy.yaml").write_text(POLICY, "utf-8")
 
@@ -64,6 +64,7 @@ def test_what_it_measures_becomes_a_profile_that_routes(tmp_path: Path, capsys: 
         report["acceptance"]["code"]["mean_acceptance_length"] > report["acceptance"]["prose"]["mean_acceptance_length"]
     )
     assert "SIMULATED" in out.read_text("utf-8")
+    assert "temperature 0.7" in " ".join(out.read_text("utf-8").split())
     assert "joining prompt stops running answers" in " ".join(out.read_text("utf-8").split())
     assert report["stalls"]["plain"]["joins"] == report["stalls"]["mtp"]["joins"] == JOINS
     assert report["profile"]["hardware"]["measured"]["models"]["e4b"]["prefill"]["stall"] > 0
