@@ -1,7 +1,8 @@
-"""Which models can be served now: a pool that takes traffic is not enough where its engines serve something else.
+"""Which models can be served now, and which endpoints say that they serve other ones.
 
 What an engine serves is known where telemetry has read its model list; one that has not told is taken at the policy's
-word.
+word. A list is a hint and no proof (vLLM can be told not to check names, and loads adapters while it runs), and requests
+are sent all the same: so it is shown, and one wrong name never takes every model of every replica out of service.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.api.core import Core
-from gateway.policy.schema import Model
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class NotServed:
 def unready(core: Core) -> list[str]:
     """Models of the policy of which no pool can take traffic."""
     models = (model for model in core.active.policy.models.values() if model.pools)
-    return [m.name for m in models if not any(_can_take(core, m, pool) for pool in m.pools)]
+    return [m.name for m in models if not any(core.pools.load(pool).up for pool in m.pools)]
 
 
 def not_served(core: Core) -> list[NotServed]:
@@ -39,10 +39,3 @@ def not_served(core: Core) -> list[NotServed]:
             if pool is not None and lacking:
                 found.append(NotServed(model.name, name, pool.policy.model or model.name, tuple(lacking)))
     return found
-
-
-def _can_take(core: Core, model: Model, name: str) -> bool:
-    pool, view = core.pools.find(name), core.watch.view
-    if pool is None or not core.pools.load(name).up:
-        return False
-    return not all(view.lacks(pool, model, endpoint.url) for endpoint in pool.endpoints)
