@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import NamedTuple
 
 from gateway.profiles import Profile
 from gateway.routing.curve import Curve, bucket_of
 from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.routing.mix import Mix
-from gateway.types import CostTerms, LoadView, Outcome, Result, Task, Usage
+from gateway.types import CostTerms, Decision, LoadView, Outcome, Result, Task
 
 MOST_CURVES = 1024
 TICK = 0.25
@@ -31,6 +32,19 @@ _SEPARATOR = "\x1f"
 _LIVELY = 0.05
 """Seconds after which an answer that was asked for as a stream counts as one; a stream in one piece has no TPOT."""
 _FORMAT = 1
+
+
+class Served(NamedTuple):
+    """What the curves need to know of a whole answer. Times are of the gateway's clock."""
+
+    prompt: int
+    """Tokens, with those that were cached."""
+    cached: int
+    tokens: int
+    sent: float
+    first_byte: float | None
+    """None where the answer came in one piece."""
+    ended: float
 
 
 class Curves:
@@ -104,37 +118,47 @@ class Curves:
             return
         if decision is None or features is None or usage is None or usage.completion_tokens < 1:
             return
-        pool = decision.pool
+        if features.n > 1:
+            return
+        first_byte = outcome.first_byte if features.stream else None
+        self.learn(
+            decision,
+            outcome.estimate.task if outcome.estimate else Task.UNKNOWN,
+            Served(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, outcome.sent_upstream,
+                   first_byte, outcome.ended),
+        )  # fmt: skip
+
+    def learn(self, decision: Decision, task: Task, served: Served) -> None:
+        """What `observe` learns from an answer that is whole and came at the first attempt."""
+        now, pool = self._clock(), decision.pool
+        if now - self._ticked >= TICK:
+            self._tick(now)
         curve = self._curves.get((pool, decision.model))
-        if curve is None or features.n > 1:
+        if curve is None:
             return
         for cost in decision.costs:
             if cost.pool == pool and cost.terms is not None:
-                task = outcome.estimate.task if outcome.estimate else Task.UNKNOWN
-                self._learn(curve, cost.terms, outcome, usage, task, features.stream)
+                self._learn(curve, cost.terms, task, served, now)
                 return
 
-    def _learn(
-        self, curve: Curve, terms: CostTerms, outcome: Outcome, usage: Usage, task: Task, stream: bool
-    ) -> None:  # fmt: skip
-        sent = outcome.sent_upstream
-        assert sent is not None
-        now, begun = self._clock(), terms.running
+    def _learn(self, curve: Curve, terms: CostTerms, task: Task, served: Served, now: float) -> None:
+        prompt, cached, tokens, sent, first_byte, ended = served
+        begun = terms.running
         teaches = now - curve.seen >= GAP
         if teaches:
             load = self._view.load(curve.pool) if self._view else None
             curve.up = load.up or 1 if load else 1
             running = (begun + load.in_flight / curve.up) / 2 if load else begun
-        tokens, fresh = usage.completion_tokens, max(usage.prompt_tokens - usage.cached_tokens, 1)
-        total = outcome.ended - sent
-        until_first = (outcome.first_byte or outcome.ended) - sent
-        streamed = stream and outcome.first_byte is not None
+        fresh = prompt - cached if prompt - cached > 1 else 1
+        total = ended - sent
+        streamed = first_byte is not None
+        until_first = (first_byte or ended) - sent
         first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun)
         curve.mix.add(
             others=begun,
             prompt=fresh / curve.profile.prefill.tokens_per_second,
             endpoints=curve.up,
-            context=usage.prompt_tokens + tokens / 2,
+            context=prompt + tokens / 2,
             first=min(until_first if streamed else first, total),
             seconds=max(total, 0.0),
         )

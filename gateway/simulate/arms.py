@@ -13,12 +13,13 @@ from gateway.estimate.estimator import Estimator
 from gateway.estimate.model import Prior, load_prior
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import DEFAULT_OBJECTIVE, Policy
+from gateway.routing.curves import Served
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.simulate.job import Job
 from gateway.simulate.prompts import MODEL
-from gateway.simulate.world import Arm, Clock
-from gateway.types import Api, Decision, Estimate, Features, LoadView, Outcome, Task, ToolChoice
+from gateway.simulate.world import Arm, Clock, outcome_of
+from gateway.types import Api, Decision, Estimate, Features, LoadView, Task, ToolChoice
 
 _NO_FEATURES = Features(api=Api.CHAT, model=MODEL)
 _NO_ESTIMATE = Estimate(task=Task.UNKNOWN, output_tokens=1.0, p50=1.0, p90=1.0, confidence=0.0, source="none")
@@ -112,7 +113,7 @@ def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, sp
 class _Deaf:
     """An arm that learns nothing."""
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, job: Job, endpoint: str) -> None:
         """Nothing to learn."""
 
     def accept(self, pool: str, length: float) -> None:
@@ -207,11 +208,19 @@ class Routed:
         facts = self._facts(self._model, prompt.features, estimate) if self._facts else self._nothing
         return router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, job: Job, endpoint: str) -> None:
         # Regret changes no decision, so it is left out here.
+        decision, features = job.decision, job.features or job.prompt.features
+        assert decision is not None
+        task = (job.estimate or job.prompt.estimate).task
+        served = Served(features.input_tokens, job.cached, job.tokens, job.sent, job.first, job.ended)
+        self.state.curves.learn(decision, task, served)
+        if self._estimator is None and not decision.thread:
+            # Nobody else learns from it.
+            return
+        outcome = outcome_of(job, decision, endpoint)
         if self._estimator is not None:
             self._estimator.observe(outcome)
-        self.state.curves.observe(outcome)
         self.state.sticky.observe(outcome, outcome.ended)
 
     def accept(self, pool: str, length: float) -> None:

@@ -85,7 +85,7 @@ class ByLength:
     def decide(self, job: Job, view: object) -> tuple[str, ...]:
         return self._short if job.tokens == SHORT else self._long
 
-    def observe(self, outcome: object) -> None:
+    def observe(self, job: Job, endpoint: str) -> None:
         """Nothing to learn."""
 
     def accept(self, pool: str, length: float) -> None:

@@ -34,7 +34,8 @@ class Arm(Protocol):
 
     def decide(self, job: Job, view: LoadView) -> Decision | tuple[str, ...]: ...
 
-    def observe(self, outcome: Outcome) -> None: ...
+    def observe(self, job: Job, endpoint: str) -> None:
+        """A request that was decided for its pool has ended well there."""
 
     def accept(self, pool: str, length: float) -> None: ...
 
@@ -162,9 +163,9 @@ class World:
             lease, decision = job.lease, job.decision
             assert lease is not None
             lease.release(Result.OK)
-            job.lease = job.decision = None
             if decision is not None and decision.pool == lease.pool:
-                arm.observe(outcome_of(job, decision, lease.endpoint.url))
+                arm.observe(job, lease.endpoint.url)
+            job.lease = job.decision = None
         if engine.next_at < math.inf:
             self._push(engine)
         if self._queued:

@@ -29,7 +29,7 @@ class Shorter:
         drafts = mtp + 1 <= self._weights[job.tokens > 8] * (plain + 1)
         return (MTP, PLAIN) if drafts else (PLAIN, MTP)
 
-    def observe(self, outcome: object) -> None:
+    def observe(self, job: Job, endpoint: str) -> None:
         """Nothing to learn."""
 
     def accept(self, pool: str, length: float) -> None:
