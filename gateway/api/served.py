@@ -1,8 +1,8 @@
 """Which models can be served now, and which endpoints say that they serve other ones.
 
 What an engine serves is known where telemetry has read its model list; one that has not told is taken at the policy's
-word. A list is a hint and no proof (vLLM can be told not to check names, and loads adapters while it runs), and requests
-are sent all the same: so it is shown, and one wrong name never takes every model of every replica out of service.
+word. A list is a hint and no proof (vLLM can be told not to check names, and loads adapters while it runs), and
+requests are sent all the same: it is shown, and one wrong name never takes every model of every replica out of service.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ async def told(running: Running, *urls: str) -> None:
 
 
 async def test_a_model_that_no_engine_lists_is_shown() -> None:
-    """MODEL-01: `/ready` says which endpoint, and what it was looked for; traffic goes there, so the gateway is ready."""
+    """MODEL-01: `/ready` says which endpoint, and what it was looked for; traffic goes there, so it is ready."""
     async with sim(FAST) as engine, gateway(policy(engine.url, model="other")) as running:
         await told(running, engine.url)
         status, body = await ready(running)
