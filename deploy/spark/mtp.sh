@@ -8,7 +8,7 @@
 # graphs       1.30 GiB  CUDA graphs, as measured with E4B
 # runtime      0.50 GiB  CUDA context, allocator: an allowance
 # sum         24.11 GiB  of 47.68 GiB that vLLM may use: 23.57 GiB spare for more cache
-# note: no table by batch size: drafting pays up to 512 sequences by the speed profile
+# note: no table by batch size: drafting pays up to 256 sequences by the speed profile
 # note: min_p and logit_bias are refused with a drafter: the gateway sends these to plain
 export FLASHINFER_ENABLE_SAMPLING=1
 exec vllm serve google/gemma-4-E4B-it \

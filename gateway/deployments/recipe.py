@@ -61,8 +61,6 @@ class Recipe:
 
 CONTEXTS = (131072, 65536, 32768, 16384, 8192, 4096, 2048)
 """Context lengths to fall back to."""
-GUARDED = 512
-"""Batch size up to which the overload guard is worked out, so that it stays right when --max-num-seqs grows."""
 
 
 def usual_sequences(concurrency: int) -> int:
@@ -143,7 +141,8 @@ def _guard(wish: Wish, known: Catalog) -> tuple[Table, str | None]:
         return (), None
     if wish.version < known.engines.guard_from:
         return (), f"no table by batch size before vLLM {known.engines.guard_from}"
-    table = overload_guard(get_profile(wish.place.profile, wish.model.profile), k, max(GUARDED, wish.load.sequences))
+    # Not beyond --max-num-seqs: rows that are never reached help nobody, and each depth takes CUDA graphs from others.
+    table = overload_guard(get_profile(wish.place.profile, wish.model.profile), k, wish.load.sequences)
     if len(table) == 1:
         return (), f"no table by batch size: drafting pays up to {table[0][1]} sequences by the speed profile"
     return table, None

@@ -84,12 +84,21 @@ def test_mtp_and_plain_differ_by_the_drafter_alone() -> None:
 
 def test_the_guard_reaches_vllm() -> None:
     """The table by batch size starts at the engine's depth and ends shallower; --no-guard leaves it out."""
-    table = speculative(made("E4B --slice 1g.24gb"))["num_speculative_tokens_per_batch_size"]
+    table = speculative(made("E4B --slice 2g.48gb --max-num-seqs 512"))["num_speculative_tokens_per_batch_size"]
 
     assert table[0][0] == 1
     assert table[0][2] == 2
-    assert table[-1][2] == 0
-    assert "num_speculative_tokens_per_batch_size" not in speculative(made("E4B --slice 1g.24gb --no-guard"))
+    assert table[-1][1:] == [512, 0]
+    unguarded = made("E4B --slice 2g.48gb --max-num-seqs 512 --no-guard")
+    assert "num_speculative_tokens_per_batch_size" not in speculative(unguarded)
+
+
+def test_a_guard_that_never_acts_is_left_out() -> None:
+    """Where drafting pays for as many sequences as the engine takes, there is no table, and a note says up to where."""
+    recipe = made("E4B --slice 1g.24gb --max-num-seqs 128")
+
+    assert "num_speculative_tokens_per_batch_size" not in speculative(recipe)
+    assert any("up to 128 sequences" in note for note in recipe.notes)
 
 
 def test_old_engines_get_no_guard() -> None:
