@@ -124,6 +124,9 @@ async def test_workers_count_as_one(tmp_path: Path) -> None:
         async with process(policy, "--workers", "2") as (_, url):
             for _ in range(100):
                 assert (await ask(url, chat())).status == 200
+            while await total(url, "gateway_requests_total") < 100.0:
+                # The other worker counts some milliseconds after an answer's end.
+                await asyncio.sleep(0.01)
             sums = [await total(url, "gateway_requests_total") for _ in range(10)]
             assert sums == [100.0] * 10
 
@@ -159,6 +162,8 @@ async def test_each_worker_shows_its_own_exemplars(tmp_path: Path, monkeypatch: 
                     samples = [sample for family in families for sample in family.samples]
                     total = sum(s.value for s in samples if s.name == "gateway_request_seconds_count")
                     traced = [s.exemplar for s in samples if s.exemplar and s.name == "gateway_request_seconds_bucket"]
+                    if total < 40:
+                        continue
                     assert total == 40
                     assert all(1 <= int(exemplar.labels["trace_id"], 16) <= 40 for exemplar in traced)
                     seen.add(frozenset(exemplar.labels["trace_id"] for exemplar in traced))
