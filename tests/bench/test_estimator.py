@@ -15,7 +15,11 @@ from tests.estimate.synthetic import records
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in records(240, seed=5)), "utf-8")
+    rows = records(240, seed=5)
+    for row in rows:
+        tokens = row["output_tokens"]
+        row["alt_output_tokens"] = {"like it": tokens, "unlike it": 1 if tokens > 64 else 900}
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     (tmp_path / "traces").mkdir()
     lines = ["t_s,input_tokens,output_tokens"] + [f"{i},{100 + i % 2},{3 if i % 2 else 400}" for i in range(60)]
     (tmp_path / "traces" / "invented.csv").write_text("\n".join(lines) + "\n", "utf-8")
@@ -34,7 +38,8 @@ def test_prints_every_promised_figure(data: Path, capsys: pytest.CaptureFixture[
     assert {"2kb", "128kb"} == report["cost_ms"].keys()
     assert {"classification", "long_form"} <= report["p90_coverage"].keys()
     assert "acc16" in report["new_template"]
-    assert "acc64" in report["japanese_open"]
+    assert {"acc64", "best_model_acc64", "other_model_acc64"} <= report["japanese_open"].keys()
+    assert report["warm"]["other_model_acc64"] == 0.5, "one of the other models is always right, one never"
     assert report["grouped"]["acc64"] > 0.95
     assert report["traces"]["invented"]["acc64"] > 0.6
 
