@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 import uvicorn
@@ -156,6 +157,8 @@ def run(settings: SimSettings) -> None:
         f"on http://{settings.host}:{settings.port}/v1",
         file=sys.stderr,
     )
+    # After a graceful stop uvicorn raises the signal once more; what has been asked to end has ended well.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     uvicorn.run(
         app,
         host=settings.host,

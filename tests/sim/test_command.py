@@ -110,7 +110,7 @@ async def test_a_process_serves_and_stops_on_sigterm() -> None:
     _, rest = await process.communicate()
 
     assert b"simulated vLLM (plain, g4-slice)" in announcement
-    assert process.returncode in (0, -signal.SIGTERM)
+    assert process.returncode == 0
     assert b"Traceback" not in rest
 
 
