@@ -11,7 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
@@ -79,7 +79,8 @@ def _told(status: int, body: bytes) -> GatewayError:
         inner = data.get("error", data) if isinstance(data, dict) else data
         if isinstance(inner, dict):
             error.message = str(inner.get("message") or error.message)
-            error.type, error.code = str(inner.get("type") or error.type), str(inner.get("code") or status)
+            # vLLM's codes are numbers, and go on as such.
+            error.type, error.code = str(inner.get("type") or error.type), cast(str, inner.get("code", status))
             error.param = inner.get("param") if isinstance(inner.get("param"), str) else None
         elif isinstance(inner, str):
             error.message = inner
