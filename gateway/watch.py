@@ -142,7 +142,7 @@ class Watch:
                 waiting=round(seen.waiting),
                 window=self._window(pool.name),
             )
-        for report in self.checklist.reports():
+        for report in self.checklist.reports(by_load=False):
             if report.recent is not None:
                 self._curves.accept(report.pool, report.recent.mean_length)
 

@@ -170,17 +170,18 @@ class MtpChecklist:
         now = self._clock()
         return rates_of(entry.rates.total(now), min(RATE_SECONDS, now - entry.began))
 
-    def reports(self) -> list[MtpReport]:
-        """Every pool that drafts, by policy or by its counters, with each model that it serves."""
+    def reports(self, *, by_load: bool = True) -> list[MtpReport]:
+        """Every pool that drafts, by policy or by its counters, with each model that it serves. Whoever asks every
+        second leaves `gain_by_load` out, which costs most."""
         rows = []
         for pool in self._view.pools():
             for model in self._view.models_of(pool):
                 entry = self._entries.get((pool.name, model))
                 if pool.kind is PoolKind.MTP or (entry and entry.k):
-                    rows.append(self._report(pool, model))
+                    rows.append(self._report(pool, model, by_load=by_load))
         return rows
 
-    def _report(self, pool: PoolLike, model: str) -> MtpReport:
+    def _report(self, pool: PoolLike, model: str, *, by_load: bool) -> MtpReport:
         key, now = (pool.name, model), self._clock()
         entry = self._entry(key)
         self._judge(key, entry, now)
@@ -207,7 +208,7 @@ class MtpChecklist:
             acceptance=acceptance(entry.window.total(now)),
             recent=recent,
             gain=gain,
-            gain_by_load=self._gains.by_load(key, entry.k, self._plain_pools(key), now),
+            gain_by_load=self._gains.by_load(key, entry.k, self._plain_pools(key), now) if by_load else (),
             by_task={task: found for task, found in by_task.items() if found and found.drafts >= MIN_DRAFTS},
             advice=advise(evidence, limits),
         )

@@ -51,7 +51,7 @@ class TelemetryCollector(Collector):
 
     def _mtp(self) -> Iterator[Metric]:
         families = _mtp_families()
-        for report in self._checklist.reports():
+        for report in self._checklist.reports(by_load=False):
             _add_report(families, report)
         for found in self._view.disagreements():
             families[-1].add_metric((found.pool, found.url), 1)
