@@ -9,7 +9,10 @@ With slope 0 that is the key's own mean, with 1 a correction of the prior by a c
 prompt's style); the data decide which. `before` is what the broader levels say, `after` is handed to the next, narrower
 one. The fit is on the prior and not on `before`, which moves as other traffic comes and goes. How far a level moves the
 prediction is weighted by its record: the decayed mean absolute error before and after its correction, on the key itself
-and on the level as a whole. History can be worse than no history; then it fades out.
+and on the level as a whole. History can be worse than no history; then it fades out. And on a key that requests of all
+kinds may share, a fit says little about locations far from those that it was made of: its reach is a normal curve of
+the distance, as wide as a factor of two in length and three times the spread that it has seen. So labels that are
+shorter than expected shorten no essays.
 
 Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
 A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
@@ -38,6 +41,10 @@ _TAILS = 3.5
 _LEAST_TYPICAL = 0.2
 _LARGEST_ERROR = 4.0
 _LEVEL_SHARE = 4.0
+_NEAR = 0.02
+"""Squared distance that is as good as none."""
+_BROAD = tuple(level in ("model", "system", "shape") for level in LEVELS)
+"""Keys that requests of all kinds may share. On narrower ones traffic is of one kind, however the prior judges it."""
 _SPREAD_PULL = 3.0
 _LEVEL_PACE = 0.02
 _HEADER = struct.Struct("<4sHHIQ")
@@ -91,14 +98,14 @@ class History:
             if cell is None:
                 add((level, key, location, location))
                 continue
-            after, own_slope, share = _corrected(cell, levels[level], base, location, slope)
-            slope += share * (own_slope - slope)
+            after, own_slope, share, reach = _corrected(cell, levels[level], base, location, slope, _BROAD[level])
+            slope += share * reach * (own_slope - slope)
             add((level, key, location, after))
-            location += share * (after - location)
-            weight, errors_before, errors_after = cell[0], cell[5], cell[6]
+            location += share * reach * (after - location)
+            weight = cell[0] * reach
             if level and share * weight > support:
                 support = share * weight
-            errors = errors_after * share + errors_before * (1.0 - share)
+            errors = (cell[6] * share + cell[5] * (1.0 - share)) * reach
             spread = (_SPREAD_PULL * spread + errors) / (_SPREAD_PULL + weight)
         return Chain(location, spread, support, base, tuple(steps))
 
@@ -200,11 +207,13 @@ def _add(cell: Cell, base: float, actual: float, expected: float, error_before: 
     )
 
 
-def _corrected(cell: Cell, record: list[float], base: float, before: float, slope: float) -> tuple[float, float, float]:
-    """(location, slope, share) by a cell, given the broader levels' location and slope.
+def _corrected(
+    cell: Cell, record: list[float], base: float, before: float, slope: float, broad: bool
+) -> tuple[float, float, float, float]:
+    """(location, slope, share, reach) by a cell, given the broader levels' location and slope.
 
     The share is how much of the correction is to be taken: from the errors with and without it, on the key itself and
-    (`record`) on its level as a whole.
+    (`record`) on its level as a whole. The reach is how much of what a `broad` key has seen counts at this location.
     """
     weight, sum_m, sum_y, sum_mm, sum_my, error_before, error_after = cell
     error_before += _LEVEL_SHARE * record[0]
@@ -213,14 +222,18 @@ def _corrected(cell: Cell, record: list[float], base: float, before: float, slop
     share = 3.0 * better / (better + error_after * error_after + 1e-12) - 1.0
     share = 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
     if weight <= 0.0:
-        return before, slope, share
+        return before, slope, share, 0.0
     mean = sum_m / weight
+    away = base - mean
     spread_m = sum_mm - sum_m * mean
     covariance = sum_my - sum_y * mean
     own_slope = (covariance + _PULL_B * slope) / ((spread_m if spread_m > 0.0 else 0.0) + _PULL_B)
     own_slope = 0.0 if own_slope < 0.0 else 2.0 if own_slope > 2.0 else own_slope
-    own = sum_y / weight + own_slope * (base - mean)
-    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share
+    own = sum_y / weight + own_slope * away
+    reach = 1.0
+    if broad and away * away > _NEAR:
+        reach = math.exp(-away * away / (2.0 + 16.0 * (spread_m if spread_m > 0.0 else 0.0) / weight))
+    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share, reach
 
 
 def _capped(cell: Cell) -> Cell:

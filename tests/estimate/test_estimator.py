@@ -144,6 +144,41 @@ class TestWarm:
         assert settled <= 12
         assert estimator.estimate(ask(f"{ENGLISH[0]}\nnewt 7\nWhich of the three is it?")).p50 > 10
 
+    @pytest.mark.parametrize(
+        ("taught", "tokens", "judged"),
+        [
+            (
+                "Is message {i} spam? Answer yes or no.",
+                1,
+                "Write a Python function that parses ISO dates and explain it.",
+            ),
+            (
+                "Sort note {i} into soil, water or light. One word.",
+                3,
+                "量子コンピュータの仕組みを詳しく説明してください。",
+            ),
+            (
+                "Explain the history of topic {i} in detail.",
+                1500,
+                "Is this review positive or negative? One word: Cold.",
+            ),
+        ],
+    )
+    def test_one_kind_of_traffic_says_nothing_about_another(
+        self, prior: Prior, taught: str, tokens: int, judged: str
+    ) -> None:
+        """Sixty labels that are shorter than expected shorten no long answer, nor do long ones lengthen a label."""
+        estimator = Estimator(prior)
+        before = estimator.estimate(ask(judged)).p50
+        for i in range(60):
+            features = ask(taught.format(i=i))
+            estimator.estimate(features)
+            estimator.observe(ended(features, tokens))
+        after = estimator.estimate(ask(judged)).p50
+
+        assert estimator.estimate(ask(taught.format(i=99))).p50 == pytest.approx(tokens, rel=0.35)
+        assert before / 1.35 < after < before * 1.35
+
     def test_models_have_their_own_history(self, prior: Prior) -> None:
         """What one model is taught does not move another one's estimate."""
         estimator = Estimator(prior)
