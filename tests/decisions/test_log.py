@@ -9,6 +9,7 @@ import time
 import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -21,6 +22,7 @@ from gateway.settings import Settings
 from gateway.state.home import open_store
 from gateway.state.memory import MemoryStore
 from gateway.state.store import View
+from gateway.types import Result
 from tests.answers import reply
 from tests.decisions.past import TEXT, outcomes, policy
 from tests.gateways import Running, gateway, two_pools
@@ -107,6 +109,31 @@ async def test_memory_is_bounded() -> None:
 
     assert [row["id"] for row in await log.recent(10)] == ["r4", "r3", "r2"]
     assert await log.recent(0) == []
+
+
+async def test_a_crowd_leaves_an_even_share_and_every_failure() -> None:
+    """Of 5,000 requests in one second memory holds a thousand from all of the second's ends, and all that failed."""
+    log = DecisionLog(lambda: Logging(), MemoryStore(), ring=10_000)
+    (one,) = outcomes(policy(), [5])
+    for n in range(5000):
+        result = Result.BACKEND_ERROR if n % 500 == 499 else Result.OK
+        log.observe(replace(one, request_id=f"r{n}", ended=100.0 + n / 5000, result=result), None)
+    kept = log.kept()
+
+    assert 1000 <= len(kept) <= 1150
+    assert sum(row.result is not Result.OK for row in kept) == 10
+    assert sum(int(row.request_id[1:]) > 2500 for row in kept) >= 50
+
+
+async def test_a_file_has_them_all(tmp_path: Path) -> None:
+    """What memory leaves out in a crowd is written all the same."""
+    log = DecisionLog(lambda: Logging(decisions=str(tmp_path / "rows")), MemoryStore())
+    (one,) = outcomes(policy(), [5])
+    for n in range(3000):
+        log.observe(replace(one, request_id=f"r{n}", ended=100.0 + n / 10_000), None)
+    await log.flush()
+
+    assert len((tmp_path / "rows").read_bytes().splitlines()) == 3000
 
 
 async def test_a_shadow_policy_decides_beside_the_first(tmp_path: Path) -> None:
