@@ -46,8 +46,9 @@ class EarlyBeats:
         try:
             return await opening
         finally:
+            # Not waited for: a cancelled task writes nothing more, and a client that leaves amid a wait here would
+            # lose the answer that was just opened, and its lease with it.
             beats.cancel()
-            await asyncio.wait([beats])
 
     async def _beat(self) -> None:
         while True:

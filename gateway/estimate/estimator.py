@@ -127,7 +127,9 @@ class Estimator:
         chain = self._history.chain(keys, location, spread)
         pending = _Pending(features, chain, _task(features, guess, chain))
         settled = chain.support >= _SETTLED and chain.spread < _SURE
-        if settled and guess.informed and features.hint_task is None and features.template_key:
+        # A wish about length is each request's own, and templates that differ in a number look alike.
+        alike = features.template_key and features.hint_task is None and features.wish is None
+        if settled and guess.informed and alike:
             self._recall.keep(keys[_TEMPLATE], Recalled(location, spread, pending.task), features)
         return guess.informed, pending
 

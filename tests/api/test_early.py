@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import cast
 
 import pytest
 
+from gateway.api.dialect import OPENAI
+from gateway.api.downstream import Downstream, Message
+from gateway.api.early import EarlyBeats
+from gateway.api.exchange import Exchange
+from gateway.upstream.proxy import Opened
 from tests.answers import close, reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool
@@ -96,7 +102,34 @@ async def test_a_late_refusal_is_told_within() -> None:
         assert running.counted("gateway_requests_total", outcome="client_error") == 1
 
 
+async def test_a_client_that_leaves_as_its_answer_opens_loses_no_lease() -> None:
+    """CANCEL-01: a cancel that comes with the answer is raised later, where the lease is known, and not over it."""
+    opened = cast(Opened, object())
+
+    async def opening() -> Opened:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        return opened
+
+    async def nothing() -> Message:
+        raise AssertionError("the body is read already")
+
+    async def sent(message: Message) -> None:
+        raise AssertionError(message)
+
+    async def serving() -> Opened:
+        beats = EarlyBeats(Downstream(nothing, sent), Exchange("r", 0.0, ()), OPENAI, 60.0, list)
+        found = await beats.during(opening())
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.sleep(0)
+        return found
+
+    assert await asyncio.create_task(serving()) is opened
+
+
 async def test_a_late_refusal_has_the_form_of_its_api() -> None:
+    """On `/v1/messages` it is Anthropic's event."""
     gate = asyncio.Event()
     async with Stub(later(gate, reply(REFUSAL, 400))) as stub, gateway(beating(stub.url)) as running:
         got = await after_beats(running.url, gate, "/v1/messages")

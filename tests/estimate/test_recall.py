@@ -105,6 +105,28 @@ def test_another_form_is_read() -> None:
     assert all(estimator.reading(key) is None for key in keys[1:])
 
 
+def test_a_wish_is_read_each_time() -> None:
+    """Where requests say how long the answer is to be, another number in the same words is another wish."""
+    estimator = Estimator()
+
+    def wishing(words: int) -> Features:
+        text = f"Write about the tides of this bay in {words} words, in plain language, for visitors."
+        body = parse_body(json.dumps({"model": "m", "messages": [{"role": "user", "content": text}]}).encode())
+        return extract(body, Api.CHAT, NO_HINTS, None, estimator.reading)
+
+    for _ in range(40):
+        features = wishing(50)
+        estimator.estimate(features)
+        estimator.observe(ended(features, 70))
+    short, long = wishing(50), wishing(800)
+
+    assert short.template_key == long.template_key
+    assert short.wish is not None
+    assert long.wish is not None
+    assert long.wish > 10 * short.wish
+    assert estimator.estimate(long).p50 > 4 * estimator.estimate(short).p50
+
+
 def test_the_memory_is_bounded() -> None:
     """Ten thousand templates leave no more than 4,096 words and readings behind."""
     recall = Recall()
