@@ -15,7 +15,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -45,6 +45,8 @@ MODELS = {
 SPEED = 4.0
 """Simulated seconds per real second, so that the tour takes seconds."""
 DRAFT_TOKENS = 2
+WIDE = 120
+"""Columns that every column of the tour's table needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,7 @@ def main(args: argparse.Namespace) -> int:
     configure("text", "error")
     console = Console()
     if not console.is_terminal:
-        console = Console(width=120)
+        console = Console(width=WIDE)
     with suppress(KeyboardInterrupt):
         return asyncio.run(_run(args, console))
     return 0
@@ -115,7 +117,7 @@ async def _run(args: argparse.Namespace, console: Console) -> int:
         app = build(Settings(), parse_policy(policy_text, "demo policy", os.environ), env=os.environ, rng=Random(1))
         listener = _listen(args.host, args.port)
         async with _served(app, listener) as base:
-            console.print(f"[bold]MTP gateway[/] on {base}/v1, in front of four [italic]simulated[/] vLLM back ends:")
+            console.print(f"[bold]MTP gateway[/] on {base}/v1 with four [italic]simulated[/] vLLM back ends:")
             for pool, url in urls.items():
                 console.print(f"  {pool:16} {url}")
             await _tour(base, urls, console)
@@ -208,46 +210,64 @@ def _listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-async def _tour(base: str, urls: Mapping[str, str], console: Console) -> None:
-    """Sends the tour's requests one after the other and prints where each went, why, and the other pool's time."""
+@dataclass(frozen=True, slots=True)
+class Visited:
+    """What became of one request of the tour; times in simulated seconds, None where the other pool refuses it."""
+
+    stop: Stop
+    headers: Mapping[str, str]
+    detail: str
+    took: float
+    other: float | None
+
+
+def tour_table(rows: Sequence[Visited], width: int) -> Table:
+    """The tour's table; below `WIDE` columns without what a line has no room for: the task, and the rule's name."""
+    wide = width >= WIDE
     table = Table(
         title="A short tour; times are simulated: a DGX Spark, played "
         f"{SPEED:g} times as fast, k={DRAFT_TOKENS} drafted tokens",
         title_justify="left",
         box=SIMPLE_HEAD,
+        padding=(0, 1) if wide else (0, 1, 0, 0),
     )
-    for column in ("request", "model", "task", "tokens", "pool", "why", "took", "other pool"):
+    for column in ("request", "model", *(("task",) if wide else ()), "tokens", "pool", "why", "took", "other pool"):
         table.add_column(column, justify="right" if column in ("tokens", "took", "other pool") else "left")
+    for row in rows:
+        table.add_row(
+            row.stop.title,
+            row.stop.model.removeprefix("gemma-4-"),
+            *((row.headers["x-gateway-task"],) if wide else ()),
+            f"~{row.headers['x-gateway-predicted-output-tokens']}",
+            "[green]plain[/]" if row.headers["x-gateway-pool"].endswith("plain") else "[magenta]MTP[/]",
+            row.headers["x-gateway-reason"] + (f" ({row.detail})" if row.detail and wide else ""),
+            seconds(row.took),
+            "refused" if row.other is None else seconds(row.other),
+        )
+    return table
+
+
+async def _tour(base: str, urls: Mapping[str, str], console: Console) -> None:
+    """Sends the tour's requests one after the other and prints where each went, why, and the other pool's time."""
+    rows: list[Visited] = []
     async with httpx.AsyncClient(base_url=base, timeout=60, trust_env=False) as client:
         await client.get("/v1/models")
-        with Live(table, console=console):
+        with Live(tour_table(rows, console.width), console=console, auto_refresh=False) as live:
             for stop in TOUR:
-                table.add_row(*await _visit(client, urls, stop))
+                rows.append(await _visit(client, urls, stop))
+                live.update(tour_table(rows, console.width), refresh=True)
 
 
-async def _visit(client: httpx.AsyncClient, urls: Mapping[str, str], stop: Stop) -> tuple[str, ...]:
+async def _visit(client: httpx.AsyncClient, urls: Mapping[str, str], stop: Stop) -> Visited:
     body = {"model": stop.model, "messages": [{"role": "user", "content": stop.prompt}], **stop.extra}
     told = (await client.post("/gateway/explain", json=body)).json()
     took, answer = await _timed(client, "", body)
-    pool = answer.headers["x-gateway-pool"]
-    other = next(row for row in told["pools"] if row["pool"] != pool)
-    cost = "refused"
+    other = next(row for row in told["pools"] if row["pool"] != answer.headers["x-gateway-pool"])
+    cost = None
     if not (other["out"] or "").startswith("refuses"):
         # Straight to the other back end: what the gateway learns and counts is what it decided.
-        cost = seconds((await _timed(client, urls[other["pool"]], body))[0])
-    kind = "[green]plain[/]" if pool.endswith("plain") else "[magenta]MTP[/]"
-    reason = answer.headers["x-gateway-reason"]
-    detail = told["decision"]["detail"]
-    return (
-        stop.title,
-        stop.model.removeprefix("gemma-4-"),
-        answer.headers["x-gateway-task"],
-        f"~{answer.headers['x-gateway-predicted-output-tokens']}",
-        kind,
-        f"{reason} ({detail})" if detail else reason,
-        seconds(took),
-        cost,
-    )
+        cost = (await _timed(client, urls[other["pool"]], body))[0]
+    return Visited(stop, answer.headers, told["decision"]["detail"] or "", took, cost)
 
 
 async def _timed(client: httpx.AsyncClient, base: str, body: Mapping[str, Any]) -> tuple[float, httpx.Response]:

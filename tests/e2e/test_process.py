@@ -229,7 +229,7 @@ async def test_the_demo_ends_quietly_amid_requests() -> None:
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
     )
     assert made.stdout is not None
-    base = (await made.stdout.readline()).decode().split()[3].removesuffix("/v1,")
+    base = (await made.stdout.readline()).decode().split()[3].removesuffix("/v1")
     while b"keeps serving" not in await made.stdout.readline():
         pass
     body = {"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True}
