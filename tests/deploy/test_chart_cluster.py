@@ -134,6 +134,39 @@ def test_monitors_find_their_services() -> None:
     assert found == {"mtp-gateway", "mtp-gateway-e4b-plain", "mtp-gateway-e4b-mtp"}
 
 
+def test_jobs_have_the_names_that_rules_and_dashboards_ask_for() -> None:
+    """`job="gateway"` in an alert or a panel is the job that a ServiceMonitor makes of the gateway's Service.
+
+    Without `jobLabel` the operator names a job after its Service, and `GatewayDown` would watch nothing.
+    """
+    deploy = CHART.parents[1]
+    files = [deploy / "prometheus/rules.yaml", *sorted((deploy / "grafana/dashboards").glob("*.json"))]
+    asked = {job for file in files for job in re.findall(r'job=\\?"(\w+)', file.read_text("utf-8"))}
+    made = {
+        service["metadata"]["labels"].get(monitor["spec"].get("jobLabel"))
+        for monitor in of_kind("full", "ServiceMonitor").values()
+        for service in of_kind("full", "Service").values()
+        if monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    }
+
+    assert asked == {"gateway"}
+    assert made == {"gateway", "vllm"}
+
+
+def test_scraping_leaves_the_gateways_labels_as_they_are() -> None:
+    """The operator labels what it scrapes with the port's name as `endpoint`, and would rename the gateway's own label
+    of that name to `exported_endpoint`: an alert by endpoint would see one endpoint called `http`."""
+    operators = {"job", "instance", "namespace", "service", "pod", "container", "endpoint", "node"}
+    registry = CollectorRegistry()
+    Metrics(registry)
+    ours = {label for collector in registry._collector_to_names for label in getattr(collector, "_labelnames", ())}
+    (scraped,) = of_kind("full", "ServiceMonitor")["mtp-gateway-gateway"]["spec"]["endpoints"]
+    dropped = {rule["regex"] for rule in scraped["relabelings"] if rule["action"] == "labeldrop"}
+
+    assert ours & operators == {"endpoint"}
+    assert dropped == ours & operators
+
+
 def test_the_rules_of_the_chart_are_the_repositorys() -> None:
     """The chart carries the repository's rules for Prometheus by a link, and not a copy that would grow old."""
     link = CHART / "files/rules.yaml"
