@@ -222,6 +222,39 @@ def test_prometheus_finds_every_real_engine() -> None:
         assert set(SERVICES["prometheus-gpu"]["networks"]) & set(SERVICES[name]["networks"])
 
 
+HEAD = (TOP / "docker-compose.yml").read_text("utf-8").partition("\nname:")[0]
+NOTES = (TOP / "deploy/OPERATIONS.md").read_text("utf-8")
+
+
+def starts(text: str) -> list[tuple[set[str], set[str]]]:
+    """Of each `docker compose ... up` in a text: what Compose starts, and the services named."""
+    found = []
+    for line in re.findall(r"^(?:# +)?docker compose (.* ?up .*?)(?:  .*)?$", text, re.MULTILINE):
+        words = line.split()
+        named = {word for word in words[words.index("up") + 1 :] if not word.startswith("-")}
+        profiles = {words[at + 1] for at, word in enumerate(words) if word == "--profile"}
+        all_of_them = {n for n, s in SERVICES.items() if not s.get("profiles") or profiles & set(s["profiles"])}
+        waiting, started = list(named or all_of_them), set()
+        while waiting:
+            name = waiting.pop()
+            started.add(name)
+            waiting += [other for other in SERVICES[name].get("depends_on", {}) if other not in started]
+        found.append((started, named))
+    return found
+
+
+def test_grafana_is_started_with_a_prometheus_that_reads_the_gateway() -> None:
+    """`up gateway-g4` starts neither, and `--profile monitoring` adds nothing to services that are named; so the words
+    on real engines name both."""
+    assert [named for started, named in starts(HEAD) if "grafana" in started] == [
+        {"gateway-g4", "prometheus-gpu", "grafana"},
+        set(),
+    ]
+    assert [named for started, named in starts(NOTES) if "grafana" in started] == [{"prometheus-gpu", "grafana"}]
+    for started, _ in (*starts(HEAD), *starts(NOTES)):
+        assert ("grafana" in started) <= bool(started & {"prometheus", "prometheus-gpu"})
+
+
 def test_grafana_is_provisioned_from_what_is_mounted() -> None:
     """Its provisioning folder is in the mount, and its data source is the variable that the compose file sets."""
     source, target, mode = SERVICES["grafana"]["volumes"][0].split(":")
