@@ -71,7 +71,7 @@ class Metrics:
             "gateway_request_seconds", "From the request's arrival to the answer's last byte.", LONG_SECONDS, *place
         )
         self.ttft = histogram(
-            "gateway_time_to_first_token_seconds", "From sending to the first body byte.", SECONDS, *place
+            "gateway_time_to_first_token_seconds", "From sending to the first body byte of a stream.", SECONDS, *place
         )
         self.tpot = histogram(
             "gateway_time_per_output_token_seconds",
@@ -144,7 +144,8 @@ class Metrics:
             if outcome.attempts == 1:
                 # With more, the time before the last attempt is mostly the back ends' own.
                 self._overhead.observe(sent - started - outcome.waited)
-            if first is not None:
+            if first is not None and outcome.features is not None and outcome.features.stream:
+                # A whole answer's first byte comes with its last token.
                 alike.ttft.observe(first - sent, exemplar)
         if outcome.result is Result.OK and outcome.usage is not None:
             self._observe_tokens(outcome, alike, outcome.usage.completion_tokens, exemplar)

@@ -114,6 +114,22 @@ class TestMetrics:
         assert told["gateway_predicted_output_ratio_by_language_sum", (("language", "ja"),)] == pytest.approx(4.4)
         assert told["gateway_overhead_seconds_count", ()] == 4 * len(Result)
 
+    def test_a_whole_answer_says_nothing_about_first_tokens(self) -> None:
+        """Its first byte comes when its last token is there; an alert on first tokens would ring for long answers."""
+        registry = CollectorRegistry()
+        metrics = Metrics(registry)
+        metrics.allow({"m"}, {"p"})
+        streamed = ended()
+        assert streamed.features is not None
+        for outcome in (streamed, replace(streamed, features=replace(streamed.features, stream=False))):
+            metrics.observe(outcome)
+        metrics.observe(replace(streamed, features=None))
+        metrics.settle()
+
+        told = {name: value for (name, labels), (value, _) in samples(registry).items() if "le" not in dict(labels)}
+        assert told["gateway_time_to_first_token_seconds_count"] == 1
+        assert told["gateway_request_seconds_count"] == 3
+
     def test_names_that_the_policy_does_not_know_are_other(self) -> None:
         """Also those that a reload took away, and no longer those that it brought."""
         registry = CollectorRegistry()
