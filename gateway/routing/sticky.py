@@ -8,14 +8,19 @@ that a conversation does not wander.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from array import array
+from math import inf
 from typing import NamedTuple
 
 from gateway.types import Features, Hints, Outcome, Result
 
 STAY = 0.25
 """A conversation moves to another pool only where that saves more than this share of the time."""
-MOST_THREADS = 50_000
+WAYS = 4
+"""Rows in a set; a conversation's key names its set."""
+MOST_THREADS = 16_384 * WAYS
+MOST_HOMES = 4_096
+"""Endpoints that conversations may point to. Pods that come and go use them up; then all places are forgotten once."""
 MOST_TURNS = 6.0
 
 
@@ -30,39 +35,76 @@ class Place(NamedTuple):
 
 
 class Sticky:
-    """Conversations by their key, the longest idle ones dropped first."""
+    """Conversations by their key, in a table of 22 bytes a row that takes all its memory at the start.
+
+    It is a set-associative cache: a key may only stand in the `WAYS` rows of its set, of which a new conversation takes
+    the one that was idle the longest. Objects for each conversation would take 370 bytes and make memory grow for the
+    first 50,000 requests.
+    """
 
     def __init__(self, most: int = MOST_THREADS) -> None:
-        self._most = most
-        self._places: OrderedDict[tuple[str, int], Place] = OrderedDict()
+        self._sets = max(1, most // WAYS)
+        rows = self._sets * WAYS
+        self._keys = array("q", [0]) * rows
+        self._homes_at = array("H", [0]) * rows
+        self._tokens = array("q", [0]) * rows
+        self._at = array("d", [-inf]) * rows
+        """When the row was written; -inf where there is none."""
+        self._homes: list[tuple[str, str | None]] = []
+        self._home_numbers: dict[tuple[str, str | None], int] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return sum(at > -inf for at in self._at)
 
     def find(self, model: str, thread: int, now: float, ttl: float | None) -> Place | None:
         """The place, unless the conversation has been idle for longer than `ttl` (None: stickiness is off)."""
         if not thread or ttl is None:
             return None
-        place = self._places.get((model, thread))
-        return place if place is not None and now - place.at <= ttl else None
+        row = self._row_of(hash((model, thread)))
+        if row is None or now - self._at[row] > ttl:
+            return None
+        return Place(*self._homes[self._homes_at[row]], self._tokens[row], self._at[row])
 
     def observe(self, outcome: Outcome, now: float) -> None:
         """Remembers where a conversation was served. A failed turn makes it forget the place."""
         decision = outcome.decision
         if decision is None or not decision.thread:
             return
-        key = (decision.model, decision.thread)
+        key = hash((decision.model, decision.thread))
+        row = self._row_of(key)
         if outcome.result is not Result.OK or outcome.attempts > 1:
-            self._places.pop(key, None)
+            if row is not None:
+                self._at[row] = -inf
             return
         usage, features = outcome.usage, outcome.features
         tokens = features.input_tokens if features else 0
         if usage is not None:
             tokens = usage.prompt_tokens + usage.completion_tokens
-        self._places[key] = Place(decision.pool, outcome.endpoint, tokens, now)
-        self._places.move_to_end(key)
-        if len(self._places) > self._most:
-            self._places.popitem(last=False)
+        home = self._home_number(decision.pool, outcome.endpoint)
+        if row is None:
+            first = key % self._sets * WAYS
+            row = min(range(first, first + WAYS), key=self._at.__getitem__)
+            self._keys[row] = key
+        self._homes_at[row], self._tokens[row], self._at[row] = home, tokens, now
+
+    def _row_of(self, key: int) -> int | None:
+        first = key % self._sets * WAYS
+        for row in range(first, first + WAYS):
+            if self._keys[row] == key and self._at[row] > -inf:
+                return row
+        return None
+
+    def _home_number(self, pool: str, endpoint: str | None) -> int:
+        home = (pool, endpoint)
+        number = self._home_numbers.get(home)
+        if number is None:
+            if len(self._homes) == MOST_HOMES:
+                self._homes.clear()
+                self._home_numbers.clear()
+                self._at = array("d", [-inf]) * len(self._at)
+            number = self._home_numbers[home] = len(self._homes)
+            self._homes.append(home)
+        return number
 
 
 def thread_of(features: Features, hints: Hints) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.routing.sticky import Sticky, turns_to_come
+from gateway.routing.sticky import MOST_HOMES, Sticky, turns_to_come
 from gateway.types import Decision, Hints, PoolLoad, Reason, Result, Task
 from tests.routing.worlds import Bench, estimate, outcome, policy, request
 
@@ -102,16 +102,46 @@ def test_a_failed_turn_makes_the_place_forgotten(result: Result) -> None:
     assert len(bench.state.sticky) == 0
 
 
+def remember(sticky: Sticky, thread: int, now: float, endpoint: str = "http://127.0.0.1:9001") -> None:
+    decision = Decision(model="m", pool="p", reason=Reason.TIE, thread=thread)
+    sticky.observe(outcome(request(), estimate(5), decision, endpoint=endpoint), now=now)
+
+
 def test_the_table_is_bounded_and_drops_the_longest_idle() -> None:
     """A million conversations take no more room than the limit."""
-    sticky = Sticky(most=3)
-    for thread in (1, 2, 3, 1, 4):
-        decision = Decision(model="m", pool="p", reason=Reason.TIE, thread=thread)
-        sticky.observe(outcome(request(), estimate(5), decision), now=float(thread))
+    sticky = Sticky(most=4)
+    for now, thread in enumerate((1, 2, 3, 4, 1, 5)):
+        remember(sticky, thread, float(now))
 
-    assert len(sticky) == 3
+    assert len(sticky) == 4
     assert sticky.find("m", 2, 1.0, None) is None
-    assert [sticky.find("m", thread, 4.0, 600.0) is not None for thread in (1, 2, 3, 4)] == [True, False, True, True]
+    assert [sticky.find("m", thread, 5.0, 600.0) is not None for thread in (1, 2, 3, 4, 5)] == [
+        True, False, True, True, True,
+    ]  # fmt: skip
+
+
+def test_most_conversations_of_a_full_table_are_still_known() -> None:
+    """The rows that a key may stand in are few, so some sets are full early: not many."""
+    sticky = Sticky(most=4_000)
+    for thread in range(1, 2_001):
+        remember(sticky, thread, float(thread), f"http://127.0.0.1:{9000 + thread % 7}")
+    places = [sticky.find("m", thread, 2_000.0, 1e6) for thread in range(1, 2_001)]
+    known = [(thread, place) for thread, place in enumerate(places, 1) if place is not None]
+
+    assert len(known) > 1_850
+    assert all(place.endpoint == f"http://127.0.0.1:{9000 + thread % 7}" for thread, place in known)
+
+
+def test_endpoints_that_come_and_go_for_ever_take_no_memory_for_ever() -> None:
+    """Pods get new addresses at each restart; at the limit the places are forgotten, the newest one stays."""
+    sticky = Sticky(most=4)
+    for thread in range(1, MOST_HOMES + 2):
+        remember(sticky, thread, float(thread), f"http://10.0.0.{thread}:8000")
+    place = sticky.find("m", MOST_HOMES + 1, 1e4, 1e6)
+
+    assert len(sticky) == 1
+    assert place is not None
+    assert place.endpoint == f"http://10.0.0.{MOST_HOMES + 1}:8000"
 
 
 def test_a_conversation_is_expected_to_go_on_as_long_as_it_has_gone() -> None:
