@@ -175,7 +175,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         exclude=plan.exclude,
         attempts=max(policy.pools[plan.pools[0]].retry.attempts - incoming.exchange.attempts, 1),
         wait_for_first=policy.server.heartbeat is None or early is not None,
-        work=work_of(decision) if decision else 1.0,
+        work=work_of(decision),
         endpoint=decision.endpoint if decision else None,
         first=_first(incoming.exchange),
         stream=incoming.exchange.features is not None and incoming.exchange.features.stream,

@@ -138,7 +138,7 @@ async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[
         try:
             lease = await admission.wait(
                 order,
-                work_of(decision) if decision else 1.0,
+                work_of(decision),
                 key.priority if key else 0,
                 key.name if key else None,
                 exclude=exclude,

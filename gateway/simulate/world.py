@@ -73,12 +73,13 @@ class _NoConnector:
 class _Waiting:
     """An entry of the queue."""
 
-    __slots__ = ("decision", "job", "key", "order", "priority", "work")
+    __slots__ = ("decision", "job", "key", "order", "places", "priority", "work")
 
-    def __init__(self, job: Job, order: tuple[str, ...], decision: Decision | None) -> None:
+    def __init__(self, job: Job, order: tuple[str, ...], decision: Decision | None, places: int) -> None:
         self.job = job
         self.order = order
         self.decision = decision
+        self.places = places
         self.priority = 0
         self.key: str | None = None
         self.work = 1.0 if decision is None else work_of(decision)
@@ -136,7 +137,8 @@ class World:
         if lease is not None:
             self._send(job, lease)
             return
-        self._queue.add(_Waiting(job, order, decision))
+        places = sum(self.pools[name].in_flight for name in order)
+        self._queue.add(_Waiting(job, order, decision, places))
         self._count(order, 1)
 
     def _wished(self, decision: Decision) -> Lease | None:

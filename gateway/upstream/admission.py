@@ -101,8 +101,7 @@ class Admission:
         live = [self._pools[name] for name in order if name in self._pools]
         if not any(pool.could_take(exclude) for pool in live):
             return self.try_shut(order, exclude) or self._refuse(live, order)
-        waiter = Waiter(order, work, priority, key, exclude, self._clock())
-        waiter.urgent = urgent
+        waiter = Waiter(order, work, priority, key, exclude, self._clock(), urgent=urgent)
         self._enter(waiter, live, past_limit=urgent)
         self.freed()
         return await self._stand(waiter)
@@ -232,6 +231,7 @@ class Admission:
         home.queued += 1
         for pool in live:
             pool.eligible += 1
+            waiter.places += pool.in_flight
         if waiter.urgent:
             self._urgent[waiter] = None
         else:

@@ -4,9 +4,14 @@
 2. Among keys of one priority, the one that has been served the least work: fair queueing by virtual time, as Linux
    schedules processes. A key's time grows by the work of each of its requests that is served; one that has not waited
    lately starts at the present, so that nobody saves up and a wall of one key's requests delays nobody else's.
-3. Within a key, the shortest first, as far as the others' patience goes: a request of w seconds has waited long enough
-   when `PATIENCE` w seconds of the key's work have been served since it came. So a short request passes a wall of long
-   ones, an equal or a longer one that came later never goes first, and the long ones get their turn.
+3. Within a key, the least work first, as far as the others' patience goes: a request of w seconds has waited long
+   enough when `PATIENCE` w seconds of the key's work have been served since it came, or `ROUNDS` w for each place of
+   its pools where that is more, for many places serve much in little time. So a short request passes a wall of long
+   ones, an equal or a longer one that came later never goes first (as long as the pools keep their size), and the long
+   ones get their turn.
+
+Work is what a request takes of an engine that many share (see `routing.cost.work_of`), not the time that it spends
+there: the order of least work then has the least mean time (Smith's rule), though a long prompt is soon answered.
 
 A request may be served by several pools. It stands in the queue once, and whichever of its pools has room first takes
 it; where pools of different requests differ, the first in this order that fits is taken.
@@ -19,11 +24,13 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import Generic, Protocol, TypeVar
 
-MIN_WORK = 0.01
+MIN_WORK = 1e-4
 MAX_WORK = 3600.0
-PATIENCE = 200.0
-"""Seconds of work of others, which many places do side by side, that a request lets pass per second of its own. More
-is shorter on average and longer for the longest; no order of requests is left that hangs on a threshold."""
+PATIENCE = 400.0
+"""Seconds of work of others that a request lets pass per second of its own, and so requests of its own size. More is
+shorter on average and longer for the longest; no order of requests is left that hangs on a threshold."""
+ROUNDS = 3.0
+"""And at least so many for each place."""
 SWEEP = 64
 """Above so many keys of a priority, those without requests whose debt is paid are forgotten."""
 
@@ -34,7 +41,9 @@ class Entry(Protocol):
     order: tuple[str, ...]
     """The pools that may serve it, best first."""
     work: float
-    """Expected seconds of service; any unit will do as long as all use it."""
+    """Expected seconds of an engine's time; any unit will do as long as all use it."""
+    places: int
+    """Requests that its pools do side by side."""
     priority: int
     key: str | None
 
@@ -70,7 +79,7 @@ class _Key(Generic[E]):
         return best[2] if best is not None else None
 
     def add(self, entry: E, number: int) -> None:
-        place = self.served + PATIENCE * bounded(entry.work), number, entry
+        place = self.served + max(PATIENCE, ROUNDS * entry.places) * bounded(entry.work), number, entry
         self.turns[entry] = place
         insort(self.lanes.setdefault(entry.order, []), place)
 

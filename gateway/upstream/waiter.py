@@ -23,21 +23,33 @@ class Lane:
 class Waiter:
     """See `admission`. Its future is done when it has a place or is refused."""
 
-    __slots__ = ("exclude", "future", "home", "key", "lease", "order", "pools", "priority", "since", "urgent", "work")
+    __slots__ = (
+        "exclude", "future", "home", "key", "lease", "order", "places", "pools", "priority", "since", "urgent", "work",
+    )  # fmt: skip
 
     def __init__(
-        self, order: tuple[str, ...], work: float, priority: int, key: str | None, exclude: Set[str], since: float
+        self,
+        order: tuple[str, ...],
+        work: float,
+        priority: int,
+        key: str | None,
+        exclude: Set[str],
+        since: float,
+        *,
+        urgent: bool,
     ) -> None:
         self.pools = order
         part = "|".join(sorted(exclude))
         self.order = tuple(f"{name} without {part}" for name in order) if exclude else order
         """What the queue knows its pools as: a part of one is something else than all of it."""
         self.work = work
+        self.places = 0
+        """Requests that its pools did side by side as it came."""
         self.priority = priority
         self.key = key
         self.exclude = exclude
         self.since = since
-        self.urgent = False
+        self.urgent = urgent
         self.home: Pool | None = None
         """The pool whose queue it counts in."""
         self.future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()

@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.routing.cost import work_of
+from gateway.routing.cost import UNKNOWN, work_of
 from gateway.types import Decision, PoolLoad, Reason
 from tests.routing.worlds import Bench, estimate, policy, request
 
 
-def decided(tokens: float, in_flight: int = 0, **loads: PoolLoad) -> Decision:
+def decided(tokens: float, in_flight: int = 0, input_tokens: int = 150, **loads: PoolLoad) -> Decision:
     bench = Bench(policy(profile="h200"))
     bench.loads.by_pool = {name: PoolLoad(up=1, in_flight=in_flight) for name in ("plain", "mtp")} | loads
-    return bench.route(request(), estimate(tokens))
+    return bench.route(request(input_tokens=input_tokens), estimate(tokens))
 
 
 def test_it_is_the_same_whichever_pool_was_chosen() -> None:
@@ -35,12 +35,25 @@ def test_time_in_the_queue_is_no_work() -> None:
     assert work_of(decided(8, 20)) < work_of(decided(400, 20)) / 4
 
 
+def test_a_long_prompt_is_work_though_its_answer_is_short() -> None:
+    """On a full engine everybody waits while it is computed, which its own time hardly shows."""
+    prompt, answer = decided(8, 60, input_tokens=12_000), decided(40, 60)
+    own = [
+        sum(cost.terms.first + cost.terms.decode for cost in decision.costs if cost.terms)
+        for decision in (prompt, answer)
+    ]
+
+    assert own[0] < own[1]
+    assert work_of(prompt) > 2 * work_of(answer)
+
+
 def test_only_pools_that_may_serve_it_count() -> None:
-    """What is out, or what nothing is known of, has no say; without any the work is one second."""
+    """What is out, or what nothing is known of, has no say; without any the work is a short answer's."""
     decision = decided(400)
     alone = replace(decision, order=decision.order[:1])
     (terms,) = (cost.terms for cost in decision.costs if cost.pool == decision.pool)
     assert terms is not None
 
     assert work_of(alone) == pytest.approx(terms.first + terms.decode)
-    assert work_of(Decision(model="m", pool="p", reason=Reason.ONLY_POOL)) == 1.0
+    assert work_of(Decision(model="m", pool="p", reason=Reason.ONLY_POOL)) == UNKNOWN
+    assert work_of(None) == UNKNOWN

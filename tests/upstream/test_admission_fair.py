@@ -8,19 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.fair import PATIENCE, FairQueue, bounded
+from gateway.upstream.fair import PATIENCE, ROUNDS, FairQueue, bounded
 from gateway.upstream.places import Places
 
 
 class Item:
     def __init__(
-        self, name: str, work: float = 1.0, key: str | None = None, priority: int = 0, order: tuple[str, ...] = ("p",)
+        self,
+        name: str,
+        work: float = 1.0,
+        key: str | None = None,
+        priority: int = 0,
+        order: tuple[str, ...] = ("p",),
+        places: int = 1,
     ) -> None:
         self.name = name
         self.work = work
         self.key = key
         self.priority = priority
         self.order = order
+        self.places = places
 
     def __repr__(self) -> str:
         return self.name
@@ -89,6 +96,16 @@ class TestOrder:
             served.append(serve(queue).name)
 
         assert len(served) == pytest.approx(PATIENCE * 1.0 / 0.1, rel=0.15)
+
+    def test_a_large_fleet_still_serves_the_short_ones_first(self) -> None:
+        """With many places much is served in little time, so that more may pass: `ROUNDS` times its work for each."""
+        queue = queue_of(Item("long", 1.0, places=1000))
+        served = []
+        while "long" not in served:
+            queue.add(Item("short", 1.0 / 3, places=1000))
+            served.append(serve(queue).name)
+
+        assert len(served) == pytest.approx(ROUNDS * 1000 * (1.0 - 1.0 / 3) * 3, rel=0.05)
 
     def test_an_idle_key_saves_nothing_up(self) -> None:
         """A key that comes back after a thousand requests of others shares equally from then on."""
