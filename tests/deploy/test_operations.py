@@ -58,3 +58,20 @@ def test_the_policy_in_the_notes_is_one() -> None:
         "http://vllm-plain.models.svc:8000",
         "pods app=vllm,mtp=yes in models",
     ]
+
+
+def test_what_one_replica_carries_is_what_the_readme_measured() -> None:
+    """Both documents tell the same run: CPU of a token, and of a request, and the late first tokens."""
+    readme = (TOP / "README.md").read_text("utf-8")
+    (row,) = re.findall(r"^\| \*\*this gateway\*\* \|.*$", readme, re.MULTILINE)
+    per_token = sorted(map(int, re.findall(r"(\d+) us", row)))
+    per_thousand = [float(number) for number in row.split("|")[2].split("/")]
+    (late,) = re.findall(r"p99 added TTFT (\d+) ms at 200", readme)
+
+    assert f"{per_token[0]} to {per_token[-1]} us each" in NOTES
+    assert f"{late} ms at p99" in NOTES
+    (low, high) = re.findall(r"\| ([\d,]+) to ([\d,]+) requests a CPU second", NOTES)[0]
+    assert [int(low.replace(",", "")), int(high.replace(",", ""))] == [
+        round(1000 / max(per_thousand), -1),
+        round(1000 / min(per_thousand), -1),
+    ]
