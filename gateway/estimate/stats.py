@@ -11,8 +11,9 @@ one. The fit is on the prior and not on `before`, which moves as other traffic c
 prediction is weighted by its record: the decayed mean absolute error before and after its correction, on the key itself
 and on the level as a whole. History can be worse than no history; then it fades out. And on a key that requests of all
 kinds may share, a fit says little about locations far from those that it was made of: its reach is a normal curve of
-the distance, as wide as a factor of two in length and three times the spread that it has seen. So labels that are
-shorter than expected shorten no essays.
+the distance, as wide as a factor of two in length, and wider by the spread that it has seen, the more so where real
+lengths rose along. So labels that are shorter than expected shorten no essays, and where everything takes a few hundred
+tokens, what looks like a label does, too.
 
 Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
 A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
@@ -232,7 +233,10 @@ def _corrected(
     own = sum_y / weight + own_slope * away
     reach = 1.0
     if broad and away * away > _NEAR:
-        reach = math.exp(-away * away / (2.0 + 16.0 * (spread_m if spread_m > 0.0 else 0.0) / weight))
+        spread_m = spread_m if spread_m > 0.0 else 0.0
+        # The spread of what the key has seen, and the part of the lengths' own spread that it told (squares).
+        told = covariance * covariance / (spread_m + 1e-9) if covariance > 0.0 else 0.0
+        reach = math.exp(-away * away / (2.0 + (12.0 * spread_m + 48.0 * told) / weight))
     return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share, reach
 
 

@@ -49,6 +49,20 @@ class TestLearning:
         assert low == pytest.approx(5.0, abs=0.4)
         assert high == pytest.approx(10.0, abs=0.4)
 
+    @pytest.mark.parametrize("along", [True, False])
+    def test_a_broad_key_reaches_further_where_lengths_rose_along(self, along: bool) -> None:
+        """A system prompt whose answers are four times as long as expected lengthens what looks like a label; one whose
+        answers have one length whatever is asked says less of it."""
+        keys = (11, 12, 13, 0, 0, 0, 0, 0)
+        history = History(64)
+        rng = random.Random(2)
+        for _ in range(40):
+            m = rng.uniform(4.5, 7.5)
+            history.learn(history.chain(keys, m, 1.0), m + 2.0 if along else 8.0)
+        moved = history.chain(keys, 1.0, 1.0).location - 1.0
+
+        assert 1.4 < moved < 2.2 if along else moved < 2.2
+
     def test_does_not_follow_an_outlier(self) -> None:
         """One answer of a hundred times the usual length moves the prediction by less than a fifth of a doubling."""
         steady = taught([3.0] * 30)
