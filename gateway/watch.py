@@ -35,11 +35,14 @@ class Foreign:
     """What a pool has beyond our own requests, as of the last tick."""
 
     in_flight: int
-    waiting: int
     window: int | None
+    running: int = 0
+    """In its engines, our own included, by their last pages."""
+    waiting: int = 0
+    """The same of those that wait in an engine's own queue."""
 
 
-NOTHING = Foreign(0, 0, None)
+NOTHING = Foreign(0, None)
 
 
 class Watch:
@@ -72,10 +75,13 @@ class Watch:
         foreign = self._foreign.get(pool, NOTHING)
         if foreign is NOTHING:
             return own
+        in_flight = own.in_flight + foreign.in_flight
+        # What an engine keeps waiting is in flight but runs beside nobody; it leaves as fast as what runs there ends.
+        queued = min(foreign.waiting, max(in_flight - foreign.running, 0))
         return PoolLoad(
             up=own.up,
-            in_flight=own.in_flight + foreign.in_flight,
-            waiting=own.waiting + foreign.waiting,
+            in_flight=in_flight - queued,
+            waiting=own.waiting + queued,
             full=own.full,
             window=foreign.window,
         )
@@ -135,12 +141,13 @@ class Watch:
             if not seen.fresh:
                 # Without the engines' own word, the other replicas' counts are all that is known of foreign load.
                 elsewhere = sum(self._elsewhere(f"{pool.name} {e.url}") for e in pool.endpoints)
-                self._foreign[pool.name] = Foreign(elsewhere, 0, None) if elsewhere else NOTHING
+                self._foreign[pool.name] = Foreign(elsewhere, None) if elsewhere else NOTHING
                 continue
             self._foreign[pool.name] = Foreign(
                 in_flight=round(max(seen.in_flight - pool.in_flight, 0.0)),
-                waiting=round(seen.waiting),
                 window=self._window(pool.name),
+                running=round(seen.running),
+                waiting=round(seen.waiting),
             )
         for report in self.checklist.reports(by_load=False):
             if report.recent is not None:

@@ -68,12 +68,12 @@ class EndpointTelemetry:
         snapshot = self.snapshot
         return snapshot if snapshot is not None and now - snapshot.at <= self.target.stale_after else None
 
-    def load(self, now: float) -> tuple[float, float, float | None] | None:
-        """(others' requests, waiting, cache use) by a fresh snapshot that tells the load, else None."""
+    def load(self, now: float) -> tuple[float, float, float, float | None] | None:
+        """(others' requests, running, waiting, cache use) by a fresh snapshot that tells the load, else None."""
         snapshot = self.fresh(now)
         if snapshot is None or (snapshot.running is None and snapshot.waiting is None):
             return None
-        return self.others, snapshot.waiting or 0.0, snapshot.kv_usage
+        return self.others, snapshot.running or 0.0, snapshot.waiting or 0.0, snapshot.kv_usage
 
     def accept(self, snapshot: Snapshot, own: int) -> list[Delta]:
         """Takes in a page. `own` is the number of our own requests there while the page was made."""

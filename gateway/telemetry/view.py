@@ -54,16 +54,14 @@ class TelemetryLoad:
 
     in_flight: float
     """Running or waiting."""
+    running: float
+    """Running in the engines by the last scrapes; 0 where unknown."""
     waiting: float
-    """Of them, waiting in the engines by the last scrapes; 0 where unknown."""
+    """Of those in flight, waiting in the engines by the last scrapes; 0 where unknown."""
     kv_usage: float | None
     """The fullest cache, 0..1; None where unknown."""
     fresh: int
     """Endpoints with a fresh snapshot that tells its load."""
-
-    @property
-    def running(self) -> float:
-        return max(self.in_flight - self.waiting, 0.0)
 
 
 class TelemetryView:
@@ -204,7 +202,7 @@ class TelemetryView:
     def pool_load(self, pool: str) -> TelemetryLoad:
         """A pool's load now. Without fresh telemetry it is our own requests alone."""
         now = self._clock()
-        in_flight = waiting = 0.0
+        in_flight = running = waiting = 0.0
         kv_usage: float | None = None
         fresh = 0
         for endpoint, source in self._by_pool.get(pool, ()):
@@ -213,10 +211,11 @@ class TelemetryView:
             if load is not None:
                 fresh += 1
                 in_flight += load[0]
-                waiting += load[1]
-                if load[2] is not None and (kv_usage is None or load[2] > kv_usage):
-                    kv_usage = load[2]
-        return TelemetryLoad(in_flight, min(waiting, in_flight), kv_usage, fresh)
+                running += load[1]
+                waiting += load[2]
+                if load[3] is not None and (kv_usage is None or load[3] > kv_usage):
+                    kv_usage = load[3]
+        return TelemetryLoad(in_flight, running, min(waiting, max(in_flight - running, 0.0)), kv_usage, fresh)
 
     def identity(self, url: str) -> Identity:
         """What an endpoint said of itself; empty where it has not yet."""

@@ -10,7 +10,7 @@ from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.simulate.world import no_connector
 from gateway.telemetry.vllm import PageReader
-from gateway.types import CostTerms, Decision, PoolCost, PoolKind, Reason
+from gateway.types import CostTerms, Decision, PoolCost, PoolKind, Reason, Result
 from gateway.upstream.pools import Pools
 from gateway.watch import Watch
 from tests.routing.worlds import MODEL, estimate, outcome, policy, request
@@ -71,3 +71,28 @@ def test_a_pool_is_compared_with_the_plain_ones_curve_where_their_loads_differ()
     assert (gain.source, gain.load) == ("curve", 3)
     assert report.gain_by_load == (gain,)
     assert report.as_dict()["gain_by_load"] == [gain.as_dict()]
+
+
+@pytest.mark.parametrize(("own", "running", "waiting"), [(40, 4, 36), (10, 4, 6), (3, 3, 0), (0, 0, 0), (60, 24, 36)])
+def test_what_waits_inside_an_engine_is_waited_for_and_not_run_beside(own: int, running: int, waiting: int) -> None:
+    """SPEC-07: an engine's own queue counts as a queue, which its running requests work off, also when ours have come
+    or gone since its last page."""
+    clock, rng, of = Clock(), Random(1), policy()
+    pools = Pools(lambda *_: no_connector(), rng, clock)
+    pools.apply(of)
+    state = RoutingState(clock, rng)
+    Router(of, state)
+    watch = Watch(pools, of.models.values, lambda: of.mtp, state.curves, clock)
+    watch.tick()
+    page = engine(MODEL, num_requests_running=4.0, num_requests_waiting=36.0)
+    watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 40)
+    leases = [pools["mtp"].lease() for _ in range(40)]
+    watch.tick()
+    for lease in leases[own:]:
+        assert lease
+        lease.release(Result.CLIENT_CLOSED)
+    leases += [pools["mtp"].lease() for _ in range(own - 40)]
+
+    load = watch.load("mtp")
+
+    assert (load.in_flight, load.waiting) == (running, waiting)
