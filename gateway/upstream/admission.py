@@ -7,7 +7,7 @@ pools whose queue has room, and gets the first place that any of its pools can g
     429  the queue is full, and its key is the one that fills it: with several keys waiting, a newcomer takes the place
          of the newest request of the key (of the lowest priority) that has most there
 
-each with a `Retry-After` from the rate at which the pool starts requests, or from when an endpoint is next tried.
+each with a `Retry-After` from how fast places become free, or from when an endpoint is next tried.
 A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited.
 Those that only some endpoints of a pool can serve stand in the queue as everybody does, in a lane of their own.
 

@@ -36,7 +36,7 @@ class Holder(Protocol):
     @property
     def name(self) -> str: ...
 
-    def freed(self) -> None: ...
+    def freed(self, since: float) -> None: ...
 
 
 class Lease:
@@ -119,7 +119,7 @@ class Lease:
         if self.answered:
             endpoint.streaming -= 1
         endpoint.judge(self, result)
-        holder.freed()
+        holder.freed(self.since)
 
 
 def heed_refusal(lease: Lease, status: int, headers: Headers, now: float, *, others: bool = True) -> None:

@@ -22,6 +22,8 @@ BUSY_FACTOR, BUSY_MARGIN = 2.0, 4
 """A cached prefix is worth an endpoint with twice the mean number of requests, and a few, but no more."""
 DRAWS = 3
 LONGEST_RETRY_AFTER = 60
+LATEST = 0.05
+"""Share of the newest in the mean time that a request keeps its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,8 @@ class Pool:
         self.budget = RetryBudget(policy.retry.budget)
         self.queued = 0
         self.waited_seconds = 0.0
+        self._kept: float | None = None
+        """Seconds that requests of late kept their places; None before the first has given its back."""
         self.rejected: Counter[str] = Counter()
         self._rng = rng
         self._clock = clock
@@ -97,8 +101,11 @@ class Pool:
         self.ready = sum(endpoint.ready for endpoint in self.endpoints)
         self._door.changed()
 
-    def freed(self) -> None:
-        """A lease was given back. Others may wait for the same slice, so this is not only about this pool."""
+    def freed(self, since: float) -> None:
+        """A lease taken at `since` was given back. Others may wait for the same slice, so this is not only about this
+        pool."""
+        seconds = self._clock() - since
+        self._kept = seconds if self._kept is None else self._kept + LATEST * (seconds - self._kept)
         self._door.freed()
 
     def load(self) -> PoolLoad:
@@ -177,15 +184,26 @@ class Pool:
         return min((at for e in self.endpoints if not e.ready and (at := e.opens_at()) > now), default=math.inf)
 
     def retry_after(self) -> int:
-        """Whole seconds after which a refused client may come back: to an endpoint, or through the queue."""
+        """Whole seconds after which a refused client may come back: to an endpoint, or when it would have had its turn.
+
+        By Little's law places become free at `in_flight` over the mean time that one is kept; and whoever waits now
+        has gone after `queue_wait`, served or not.
+        """
         now = self._clock()
         if self.ready:
-            rate = self.budget.rate(now)
-            seconds = (self.waiting + 1) / rate if rate else 1.0
+            kept = self._age(now) if self._kept is None else self._kept
+            seconds = (self.waiting + 1) * kept / max(self.in_flight, 1)
+            if self.waiting:
+                seconds = min(seconds, self.policy.limits.queue_wait)
         else:
             opens = self.opens_at(now) - now
             seconds = opens if math.isfinite(opens) else self.policy.health.interval or 1.0
         return max(1, min(math.ceil(seconds), LONGEST_RETRY_AFTER))
+
+    def _age(self, now: float) -> float:
+        """Mean seconds since the running requests took their places: all that is known before one has ended."""
+        ages = [now - lease.since for endpoint in self.endpoints for lease in endpoint.leases]
+        return sum(ages) / len(ages) if ages else 0.0
 
     def statistics(self) -> PoolStatistics:
         return PoolStatistics(

@@ -87,11 +87,6 @@ class RetryBudget:
         window.advance(now)
         return self.share > 0 and window.marked < window.total * self.share + BUDGET_FLOOR
 
-    def rate(self, now: float) -> float:
-        """Requests per second of late."""
-        self._window.advance(now)
-        return self._window.total / BUDGET_SECONDS
-
     def withdraw(self, now: float) -> bool:
         """Takes one retry; False where the budget is used up."""
         if not self.has(now):

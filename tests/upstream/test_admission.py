@@ -207,18 +207,29 @@ class TestRefusal:
         (await hog[0]).release(Result.OK)
         assert (await small).pool == "p"
 
-    async def test_retry_after_follows_the_rate_of_the_queue(self) -> None:
-        """Twenty waiting at two starts a second are ten seconds."""
+    @pytest.mark.parametrize(
+        ("ended", "age", "wait", "seconds"),
+        [([4.5] * 4, 0.0, "30s", 15), ([], 3.0, "30s", 10), ([], 0.0, "30s", 1), ([60.0], 0.0, "20s", 20)],
+    )
+    async def test_retry_after_follows_how_fast_places_become_free(
+        self, ended: list[float], age: float, wait: str, seconds: int
+    ) -> None:
+        """Twelve waiting behind four that take 4.5 s each are 15 s; before any has ended their age so far tells, and
+        nobody waits longer than `queue_wait`."""
         clock = Clock()
-        pools = still(policy_of(ONE, own={"p": limited(1, queue=20)}), clock)
-        for _ in range(20):
-            pools["p"].budget.deposit(clock.now)
-        await pools.admit(("p",))
-        waiters = [await stand(pools) for _ in range(20)]
+        pools = still(policy_of(ONE, own={"p": limited(4, queue=12, wait=wait)}), clock)
+        for kept in ended:
+            lease = await pools.admit(("p",))
+            clock.pass_(kept)
+            lease.release(Result.OK)
+        for _ in range(4):
+            await pools.admit(("p",))
+        clock.pass_(age)
+        waiters = [await stand(pools) for _ in range(12)]
 
         with pytest.raises(NothingAvailable) as caught:
             await pools.admit(("p",))
-        assert caught.value.retry_after == 11
+        assert caught.value.retry_after == seconds
         for waiter in waiters:
             waiter.cancel()
 
