@@ -110,6 +110,16 @@ def test_the_network_is_closed(name: str) -> None:
         assert rules["mtp-gateway-redis"]["spec"]["egress"] == []
 
 
+@pytest.mark.skipif(not chart.has_helm(), reason="no Helm here")
+def test_the_gateway_may_be_let_out_to_a_collector() -> None:
+    """`networkPolicy.egress` is added to what the gateway may reach, and to nobody else's: a collector of traces."""
+    way = {"ports": [{"port": 4318}], "to": [{"namespaceSelector": {"matchLabels": {"name": "observability"}}}]}
+    made = chart.documents({"networkPolicy": {"egress": [way]}})
+    rules = {found["metadata"]["name"]: found["spec"]["egress"] for found in made if found["kind"] == "NetworkPolicy"}
+
+    assert [name for name, ways in rules.items() if way in ways] == ["mtp-gateway-gateway"]
+
+
 def test_an_existing_redis_and_secret_are_used() -> None:
     """With a Redis and keys of one's own, the chart makes neither, and no secret stands in a manifest."""
     redis = next(one for one in gateway("full")["env"] if one["name"] == "GATEWAY_REDIS_URL")
