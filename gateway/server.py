@@ -102,6 +102,20 @@ class ClientConnection(HttpToolsProtocol):
             if self._lost:
                 on_lost()
 
+    def straight(self) -> Callable[[bytes], bool] | None:
+        # With a request waiting behind it, `cycle` is not the one whose answer goes out.
+        cycle = self.cycle
+        return None if cycle is None or self.pipeline or not cycle.chunked_encoding else self._write_chunk
+
+    def _write_chunk(self, body: bytes) -> bool:
+        if not self._lost:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return not self.flow.write_paused
+
+    async def drain(self) -> None:
+        if self.flow.write_paused:
+            await self.flow.drain()
+
     def has_body(self) -> bool:
         # A later request's cycle, if there is one already, came after the whole of this one.
         return self.cycle is None or not self.cycle.more_body

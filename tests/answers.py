@@ -93,3 +93,22 @@ async def reset(call: Call) -> None:
 async def hang(call: Call) -> None:
     """Never answers; the connection's `closed` is set when the client gives up."""
     await call.hang()
+
+
+class Flood:
+    """An SSE answer of 256 times the same chunk, sent as fast as it is read; `stuck` once it is not."""
+
+    def __init__(self, chunk: bytes) -> None:
+        self.sent = 0
+        self.stuck = asyncio.Event()
+        self._chunk = chunk
+
+    async def __call__(self, call: Call) -> None:
+        await call.head(200, [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")])
+        for _ in range(256):
+            sending = asyncio.ensure_future(call.chunk(self._chunk))
+            if not (await asyncio.wait((sending,), timeout=1.0))[0]:
+                self.stuck.set()
+            await sending
+            self.sent += 1
+        await call.end()

@@ -90,3 +90,39 @@ async def test_a_slow_body_comes_after_its_head() -> None:
         assert await reader.readexactly(4) == b"done"
         writer.close()
         await writer.wait_closed()
+
+
+async def test_pieces_of_a_chunked_answer_can_be_written_straight() -> None:
+    """They go out in order with what is sent in ASGI's way; answers in other framings have to be sent that way."""
+    straight: list[bool] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = cast(ClientConnection, scope["gateway.connection"])
+        connection.hold()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        write = connection.straight()
+        straight.append(write is not None)
+        if write is not None:
+            assert write(b"one")
+            await connection.drain()
+        await send({"type": "http.response.body", "body": b"two", "more_body": True})
+        if write is not None:
+            assert write(b"three" * 10)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async with serve(app, loop="asyncio", http=ClientConnection) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        bodies = []
+        for request in (
+            b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n",
+            b"GET / HTTP/1.0\r\n\r\n",
+            b"HEAD / HTTP/1.1\r\n",
+        ):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(request + (b"connection: close\r\n\r\n" if request.endswith(b"1.1\r\n") else b""))
+            bodies.append((await reader.read()).partition(b"\r\n\r\n")[2])
+            writer.close()
+            await writer.wait_closed()
+
+    assert bodies == [b"3\r\none\r\n3\r\ntwo\r\n32\r\n" + b"three" * 10 + b"\r\n0\r\n\r\n", b"two", b""]
+    assert straight == [True, False, False]

@@ -36,6 +36,13 @@ class Connection(Protocol):
     def has_body(self) -> bool:
         """Whether all of the request's body has come, so that receiving it does not wait."""
 
+    def straight(self) -> Callable[[bytes], bool] | None:
+        """Writes a piece of the answer whose head has gone out, at once; False if the client takes no more for now.
+        None where this answer's pieces have to be sent in ASGI's way."""
+
+    async def drain(self) -> None:
+        """Waits until the client takes more."""
+
     def hold(self) -> None:
         """Holds what is written next back until more is, so that both go out as one; at most for a turn of the loop."""
 
@@ -47,7 +54,7 @@ class ClientLeft(Exception):
 class Downstream:
     """One request's client."""
 
-    __slots__ = ("_connection", "_receive", "_send", "_task", "_watch", "early", "left", "started")
+    __slots__ = ("_connection", "_kept", "_receive", "_send", "_task", "_watch", "early", "left", "started")
 
     def __init__(self, receive: Receive, send: Send, connection: Connection | None = None) -> None:
         self._receive = receive
@@ -55,6 +62,8 @@ class Downstream:
         self._connection = connection
         self._task: asyncio.Task[Any] | None = None
         self._watch: asyncio.Task[Message] | None = None
+        self._kept = b""
+        """Pieces that `drain` will send."""
         self.left = False
         self.started = False
         """Whether status and headers have gone out, so that no other status can."""
@@ -154,6 +163,23 @@ class Downstream:
 
     async def piece(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    def writer(self) -> Callable[[bytes], bool]:
+        """For the pieces of an answer that has started: sends one at once; False if `drain` is due before the next."""
+        straight = None if self._connection is None else self._connection.straight()
+        return straight or self._keep
+
+    def _keep(self, body: bytes) -> bool:
+        self._kept += body
+        return False
+
+    async def drain(self) -> None:
+        """Waits until the client takes more."""
+        if self._kept:
+            kept, self._kept = self._kept, b""
+            await self.piece(kept)
+        elif self._connection is not None:
+            await self._connection.drain()
 
     async def end(self, body: bytes = b"") -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})

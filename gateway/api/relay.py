@@ -1,15 +1,17 @@
 """Hop 7: the answer's bytes go to the client as they came, and the end is judged.
 
-A stream is relayed piece by piece. A whole (non-stream) answer is gathered first when it is small, so that a back
-end that breaks off in the middle is a clean 502 and not half a body. A stream that the back end cuts gets an in-band
-error event and no `[DONE]`: half an answer must never look like a whole one.
+A stream is relayed piece by piece: once it is under way, from the back end's connection straight to the client's. The
+request's task sees to its beginning, to a client that is slow, and to its end. A whole (non-stream) answer is gathered
+first when it is small, so that a back end that breaks off in the middle is a clean 502 and not half a body. A stream
+that the back end cuts gets an in-band error event and no `[DONE]`: half an answer must never look like a whole one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
@@ -104,7 +106,20 @@ def result_of(status: int) -> Result:
 class StreamRelay:
     """Relays one event stream; every way in which it can end is settled here, in band where it must be."""
 
-    __slots__ = ("_clock", "_dialect", "_down", "_exchange", "_heartbeat", "_hold", "_opened", "_rewrite", "_tail")
+    __slots__ = (
+        "_clock",
+        "_dialect",
+        "_down",
+        "_endpoint",
+        "_exchange",
+        "_heartbeat",
+        "_hold",
+        "_moved",
+        "_opened",
+        "_rewrite",
+        "_tail",
+        "_write",
+    )
 
     def __init__(
         self,
@@ -124,6 +139,9 @@ class StreamRelay:
         self._clock = clock
         self._heartbeat = heartbeat
         """Seconds of silence after which a comment goes out; None for never."""
+        self._moved = 0.0
+        """When the last piece came; kept for heartbeats only."""
+        self._endpoint = opened.lease.endpoint
         self._tail = dialect.tail()
         self._hold = LineHold()
 
@@ -176,46 +194,68 @@ class StreamRelay:
         await self._down.piece(self._dialect.event(error, self._tail.bytes()))
 
     async def _pump(self) -> None:
-        """Moves pieces until the upstream body ends. Raises UpstreamError or UpstreamTimeout when it breaks off."""
-        opened, tail, hold, rewrite, send = self._opened, self._tail, self._hold, self._rewrite, self._down.piece
-        lease, endpoint = opened.lease, opened.lease.endpoint
-        read = opened.response.read if self._heartbeat is None else self._read_with_heartbeat
-        piece = opened.first if opened.first is not None else await read()
-        if piece:
-            self._exchange.first_byte = now = self._clock()
-            if not lease.answered:
-                lease.first_byte(now)
-            if self._exchange.on_first:
-                self._exchange.on_first(piece)
-        while piece:
-            endpoint.moved, lease.waits = True, False
-            tail.feed(piece)
-            passing = hold.take(piece)
-            if rewrite and passing:
-                passing = rewrite(passing)
-            if passing:
-                await send(passing)
+        """Moves pieces until the upstream body ends. Raises UpstreamError or UpstreamTimeout when it breaks off.
+
+        Most pieces go from the back end's connection through `_pass` to the client's, and never wake this task.
+        """
+        opened, down, lease = self._opened, self._down, self._opened.lease
+        pour = opened.response.pour
+        self._write = down.writer()
+        more = await self._reading(pour(self._begin)) if opened.first is None else bool(opened.first)
+        if opened.first:
+            self._begin(opened.first)
+        while more:
+            lease.waits = False
+            await down.drain()
             lease.waits = True
-            piece = await (self._read_after_error() if tail.error_seen else read())
-        if held := hold.rest():
-            await send(rewrite(held) if rewrite else held)
+            more = await self._reading(pour(self._pass))
+        if held := self._hold.rest():
+            await down.piece(self._rewrite(held) if self._rewrite else held)
 
-    async def _read_after_error(self) -> bytes:
-        """A back end may hold the socket after its error event; its client need not wait for that."""
-        try:
-            async with asyncio.timeout(AFTER_ERROR_SECONDS):
-                return await self._opened.response.read()
-        except TimeoutError:
-            return b""
+    def _begin(self, piece: bytes) -> bool:
+        """Passes the first piece on, which tells when the back end began, and lets the task look after it."""
+        self._exchange.first_byte = now = self._clock()
+        if not self._opened.lease.answered:
+            self._opened.lease.first_byte(now)
+        if self._exchange.on_first:
+            self._exchange.on_first(piece)
+        self._pass(piece)
+        return False
 
-    async def _read_with_heartbeat(self) -> bytes:
-        """The next piece, with a comment to the client for every silent interval. Comments are no first token."""
-        pending = asyncio.ensure_future(self._opened.response.read())
+    def _pass(self, piece: bytes) -> bool:
+        """Passes a piece on. False if the client takes no more for now, or the task is to see to how this ends."""
+        tail = self._tail
+        self._endpoint.moved = True
+        if self._heartbeat is not None:
+            self._moved = self._clock()
+        tail.feed(piece)
+        passing = self._hold.take(piece)
+        if passing and self._rewrite:
+            passing = self._rewrite(passing)
+        return (not passing or self._write(passing)) and not tail.error_seen
+
+    async def _reading(self, pouring: Coroutine[Any, Any, bool]) -> bool:
+        """Reads on, as the state of the stream wants it."""
+        if self._tail.error_seen:
+            # A back end may hold the socket after its error event; its client need not wait for that.
+            try:
+                async with asyncio.timeout(AFTER_ERROR_SECONDS):
+                    return await pouring
+            except TimeoutError:
+                return False
+        return await (pouring if self._heartbeat is None else self._with_heartbeats(pouring, self._heartbeat))
+
+    async def _with_heartbeats(self, pouring: Coroutine[Any, Any, bool], every: float) -> bool:
+        """Reads on, with a comment to the client for every silent interval. Comments are no first token."""
+        pending = asyncio.ensure_future(pouring)
+        self._moved = self._clock()
         try:
             while True:
-                done, _ = await asyncio.wait((pending,), timeout=self._heartbeat)
+                done, _ = await asyncio.wait((pending,), timeout=self._moved + every - self._clock())
                 if done:
                     return pending.result()
-                await self._down.piece(HEARTBEAT)
+                if self._clock() >= self._moved + every:
+                    await self._down.piece(HEARTBEAT)
+                    self._moved = self._clock()
         finally:
             pending.cancel()

@@ -29,7 +29,7 @@ from gateway.epp.wire import (
     piece,
     trailers_answer,
 )
-from gateway.upstream.client import Headers
+from gateway.upstream.client import Headers, Take, pour_by_reading
 
 Write = Callable[[Any], Awaitable[None]]
 Body = bytes | AsyncIterator[bytes]
@@ -141,6 +141,9 @@ class ResponseSide:
                     self.on_first = None
                 return event.body
         return b""
+
+    async def pour(self, take: Take) -> bool:
+        return await pour_by_reading(self, take)
 
     async def before_next(self) -> None:
         """Whatever must be said before the next message can come."""

@@ -6,13 +6,15 @@ connection; closing a response that has not ended closes its connection, which i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.errors import ConnectionLost
 
 Headers = list[tuple[bytes, bytes]]
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body; False if it wants no further one for now. Must neither wait nor close the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,25 @@ class Response(Protocol):
         """
         ...
 
+    async def pour(self, take: Take) -> bool:
+        """Hands all that comes of the body to `take` as it comes, where possible without waking this task for it.
+
+        Returns True once `take` has been False, False at the proper end. Raises and is cancelled as `read`; what
+        `take` raises is raised here.
+        """
+        ...
+
     def close(self) -> None:
         """Closes the connection at once unless the body has come whole. Idempotent, never raises."""
         ...
+
+
+async def pour_by_reading(response: Response, take: Take) -> bool:
+    """`Response.pour` for answers that can do no better."""
+    while piece := await response.read():
+        if not take(piece):
+            return True
+    return False
 
 
 class Dropped(ConnectionLost):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gateway.errors import ConnectionLost, UpstreamTimeout
-from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.client import Headers, Take, Timeouts, pour_by_reading
 
 HIGH_WATER = 256 * 1024
 """Body bytes that may wait for the reader; one piece may come on top."""
@@ -84,6 +84,9 @@ class HttpxResponse:
         self._room.set()
         self.ended = self._complete
         return data
+
+    async def pour(self, take: Take) -> bool:
+        return await pour_by_reading(self, take)
 
     async def _wait(self) -> None:
         if self._error is not None:

@@ -153,15 +153,15 @@ class LeanConnection(asyncio.Protocol):
             response._has_body = True
             self._silence = 0
             self._deadline = _NEVER
-            if response._size > HIGH_WATER and self._reading and self._transport is not None:
-                self._reading = False
-                self._transport.pause_reading()
         if response._complete:
             self._finish(response)
         elif self._silence > MAX_SILENCE:
             self.fail(BadUpstreamResponse("the back end's headers are too large"))
         else:
-            response.wake()
+            response.arrived()
+            if response._size > HIGH_WATER and self._reading and not self.closed and self._transport is not None:
+                self._reading = False
+                self._transport.pause_reading()
 
     def eof_received(self) -> None:
         response = self._response

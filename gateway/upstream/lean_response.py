@@ -1,4 +1,7 @@
-"""The answer that a lean connection carries: a list of pieces on one side, `read` on the other.
+"""The answer that a lean connection carries: a list of pieces on one side, `read` or `pour` on the other.
+
+While it is poured, pieces go from the connection's callback to whoever takes them, and no task wakes between. The
+task that pours wakes for the end, an error, and a taker that wants no more for now.
 
 The connection lets go of the response once the last byte has come, so a slow reader holds memory that is bounded by the
 pause in reading, but no connection.
@@ -10,7 +13,7 @@ import asyncio
 from typing import Protocol
 
 from gateway.errors import ConnectionLost
-from gateway.upstream.client import Headers, Timeouts
+from gateway.upstream.client import Headers, Take, Timeouts
 
 
 class Carrier(Protocol):
@@ -36,6 +39,7 @@ class LeanResponse:
         "_has_head",
         "_pieces",
         "_size",
+        "_take",
         "_timeouts",
         "_waiter",
         "ended",
@@ -55,6 +59,8 @@ class LeanResponse:
         self._has_body = False
         self._complete = False
         self._error: BaseException | None = None
+        self._take: Take | None = None
+        """Where pieces are poured to just now."""
         self._waiter: asyncio.Future[None] | None = None
 
     async def wait_for_head(self) -> None:
@@ -70,14 +76,32 @@ class LeanResponse:
             if self._connection is not None and self._has_body:
                 self._connection.set_limit(self._timeouts.idle)
             await self._news()
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        pieces.clear()
-        self._size = 0
+        data = self._gathered()
         if self._complete:
             self.ended = True
         elif self._connection is not None:
             self._connection.resume()
         return data
+
+    async def pour(self, take: Take) -> bool:
+        try:
+            while self._pieces or not self._complete:
+                if self._pieces:
+                    if not take(self._gathered()):
+                        return True
+                    continue
+                if self._connection is not None:
+                    self._connection.resume()
+                    if self._has_body:
+                        self._connection.set_limit(self._timeouts.idle)
+                self._take = take
+                await self._news()
+                if self._take is None:
+                    return True
+        finally:
+            self._take = None
+        self.ended = True
+        return False
 
     def close(self) -> None:
         connection = self._connection
@@ -100,6 +124,29 @@ class LeanResponse:
         except asyncio.CancelledError:
             self.close()
             raise
+
+    def _gathered(self) -> bytes:
+        pieces = self._pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._size = 0
+        return data
+
+    def arrived(self) -> None:
+        """Something has come, and more will: pours it, or wakes the reader."""
+        take, connection = self._take, self._connection
+        if take is not None and self._pieces and connection is not None:
+            try:
+                more = take(self._gathered())
+            except Exception as fault:
+                # Not the back end's: it belongs to the task that pours.
+                connection.fail(fault)
+                return
+            if more:
+                connection.set_limit(self._timeouts.idle)
+                return
+            self._take = None
+        self.wake()
 
     def wake(self) -> None:
         waiter = self._waiter
