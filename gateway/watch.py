@@ -136,7 +136,11 @@ class Watch:
         """Renews what decisions read between scrapes."""
         self.view.match()
         self._neighbours.follow(self.view.endpoints())
+        records = self.view.endpoints()
         for pool in self._pools:
+            for endpoint in pool.endpoints:
+                if (record := records.get(endpoint.url)) is not None:
+                    endpoint.heard_at, endpoint.generated_at = record.heard_at, record.generated_at
             seen = self.view.pool_load(pool.name)
             if not seen.fresh:
                 # Without the engines' own word, the other replicas' counts are all that is known of foreign load.

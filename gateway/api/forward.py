@@ -19,7 +19,7 @@ from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
-from gateway.routing.cost import work_of
+from gateway.routing.cost import longest_decode, work_of
 from gateway.types import Result, Trace
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
@@ -178,6 +178,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         work=work_of(decision),
         endpoint=decision.endpoint if decision else None,
         first=_first(incoming.exchange),
+        more=_more(core, incoming.exchange),
         stream=incoming.exchange.features is not None and incoming.exchange.features.stream,
         key=key.name if key else None,
         priority=key.priority if key else 0,
@@ -193,6 +194,14 @@ def _first(exchange: Exchange) -> float:
         if cost.pool == decision.pool and (terms := cost.terms) is not None:
             return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
     return inf
+
+
+def _more(core: Core, exchange: Exchange) -> float:
+    """Seconds that a whole answer's first byte may take beyond a stream's: all its tokens come before it."""
+    decision, estimate, features = exchange.decision, exchange.estimate, exchange.features
+    if decision is None or estimate is None or features is None or features.stream:
+        return 0.0
+    return longest_decode(decision, estimate, features, core.learned.routing.curves)
 
 
 def served_name(policy: Policy, model: Model, pool: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gateway.telemetry.counters import CounterTrack, Delta
@@ -9,6 +10,9 @@ from gateway.telemetry.identity import Identity
 from gateway.telemetry.source import EndpointLike
 from gateway.telemetry.vllm import PageLayout, Snapshot
 from gateway.types import PoolKind
+
+TOKENS = "generation_tokens"
+"""The counter that grows with every step of an engine that decodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,10 @@ class EndpointTelemetry:
         """Consecutive ones."""
         self.errors = 0
         self.scrapes = 0
+        self.heard_at = -math.inf
+        """When a page last told how many tokens there have been."""
+        self.generated_at = -math.inf
+        """When a page last told of new ones."""
         self.page_bytes = 0
         self.seconds = 0.0
         """The last good scrape's, from request to parsed page."""
@@ -84,6 +92,10 @@ class EndpointTelemetry:
         self.failures, self.error = 0, None
         restarts = self.track.restarts
         deltas = self.track.update(snapshot)
+        if any(TOKENS in reading.counters for reading in snapshot.readings):
+            self.heard_at = snapshot.at
+        if any(delta.counts.get(TOKENS) for delta in deltas):
+            self.generated_at = snapshot.at
         # After an outage or a restart another version, or another model, may answer.
         self.wants_identity |= back or self.track.restarts > restarts
         return deltas

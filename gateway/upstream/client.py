@@ -23,9 +23,16 @@ class Timeouts:
 
     connect: float | None = 2.0
     first_byte: float | None = 300.0
-    """From the request's last byte sent to the first byte of the answer's body (vLLM sends headers early)."""
+    """From the request's last byte sent to the first byte of the answer's body. For a stream vLLM sends the head early;
+    for a whole answer it sends nothing before the last token."""
     idle: float | None = 60.0
     """Between two pieces of the body, and for a back end that stops taking the request's body."""
+
+    def later(self, seconds: float) -> Timeouts:
+        """These, with so much more time for the first byte."""
+        if not seconds or self.first_byte is None:
+            return self
+        return Timeouts(self.connect, self.first_byte + seconds, self.idle)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,8 @@ class Endpoint:
         "clock",
         "connector",
         "draining",
+        "generated_at",
+        "heard_at",
         "host",
         "in_flight",
         "leases",
@@ -113,6 +115,10 @@ class Endpoint:
         self.streaming = 0
         """Leases past their first byte."""
         self.answered_at = -math.inf
+        self.generated_at = -math.inf
+        """When its own page last told of new tokens, whoever got them: all that a whole answer shows of its making."""
+        self.heard_at = -math.inf
+        """When its page last told how many tokens it has made."""
         self.moved = False
         """Whether any piece has come since `stall` last looked. Set by whoever relays, per piece."""
         self.longest_wait = 0.0
@@ -226,7 +232,16 @@ class Endpoint:
         """Lets requests that have no byte yet go to another endpoint, where there is one."""
         for lease in [lease for lease in self.leases if not lease.answered]:
             if lease.move is not None:
-                lease.move()
+                lease.move(False)
+
+    def end_waiting(self) -> None:
+        """Gives whole answers up whose extra time is for an engine at work, where this one says that it is not."""
+        limit, now = self.timeouts.first_byte, self.clock()
+        if limit is None or not self.tells(now) or now - self.generated_at < limit:
+            return
+        for lease in [lease for lease in self.leases if lease.more and not lease.answered]:
+            if lease.move is not None and now - lease.since >= limit:
+                lease.move(True)
 
     def judge(self, lease: Lease, result: Result) -> None:
         """Passive health: what a request's end says about this endpoint."""
@@ -236,7 +251,7 @@ class Endpoint:
         elif result not in FAULTS or lease.blameless:
             # A client that left says nothing about the back end.
             breaker.abandoned(lease.epoch)
-        elif result is Result.TIMEOUT and not lease.answered and self.answered_at <= (lease.since + now) / 2:
+        elif result is Result.TIMEOUT and not lease.answered and self._last_sign(lease) <= (lease.since + now) / 2:
             # Nobody has had a first byte in the latter half of the limit, though this one and perhaps others waited:
             # no need to count to five. In the first half, those that were sent before it may have had theirs.
             if lease.epoch == breaker.epoch:
@@ -248,6 +263,14 @@ class Endpoint:
                 self.on_change()
         if (breaker.gate is Gate.OPEN) is not self.ready:
             self.refresh()
+
+    def _last_sign(self, lease: Lease) -> float:
+        """When it last showed that it is at work on requests like this one."""
+        return max(self.answered_at, self.generated_at) if lease.more else self.answered_at
+
+    def tells(self, now: float) -> bool:
+        """Whether its page says of late how many tokens it has made, so that one at rest is known from one at work."""
+        return now - self.heard_at < WORKING_SECONDS
 
     def statistics(self) -> EndpointStatistics:
         return EndpointStatistics(

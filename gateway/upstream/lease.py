@@ -53,6 +53,7 @@ class Lease:
         "client_fault",
         "endpoint",
         "epoch",
+        "more",
         "move",
         "pool",
         "refused",
@@ -71,6 +72,8 @@ class Lease:
         self.released = False
         self.stream = False
         """Whether its answer comes in pieces, so that its first byte is its first token."""
+        self.more = 0.0
+        """Seconds that its first byte may take beyond `timeouts.first_byte`, where that is its last byte as well."""
         self.answered = False
         self.waits = False
         """Whether the back end's next piece is being waited for, rather than the client."""
@@ -80,8 +83,9 @@ class Lease:
         """The error in the answer is the request's own."""
         self.blameless = False
         """However it ends, it says nothing about the endpoint."""
-        self.move: Callable[[], None] | None = None
-        """Ends the wait for the first byte, so that another endpoint is tried; None once that would be too late."""
+        self.move: Callable[[bool], None] | None = None
+        """Ends the wait for the first byte, so that another endpoint is tried; with True even where there is none.
+        None once that would be too late."""
         endpoint.in_flight += 1
         endpoint.started += 1
         endpoint.leases.add(self)

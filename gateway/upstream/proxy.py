@@ -20,21 +20,18 @@ from typing import Any
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, let_go
 from gateway.records import keyword_record
 from gateway.types import Result
-from gateway.upstream.breaker import Trip
 from gateway.upstream.client import Dropped, Headers, Response
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
+from gateway.upstream.late import why_late
 from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pools import Pools
 from gateway.upstream.retry import (
     FREE,
-    OVERDUE,
     RETRY_STATUSES,
     WITHOUT_BUDGET,
     Hung,
-    Late,
     Moved,
-    Overdue,
     class_of,
     class_of_answer,
     error_code,
@@ -70,6 +67,8 @@ class Call:
     """Expected seconds of service, for fairness in the queue."""
     first: float = math.inf
     """Expected seconds to the answer's first byte; infinite where nothing is known."""
+    more: float = 0.0
+    """Seconds beyond `timeouts.first_byte` that a whole answer's tokens may take, which come before its first byte."""
     stream: bool = False
     """The answer comes in pieces, if it is a good one."""
     priority: int = 0
@@ -95,6 +94,7 @@ class Attempts:
     __slots__ = (
         "_call",
         "_dropped",
+        "_ended",
         "_moved",
         "_on_retry",
         "_pools",
@@ -114,7 +114,7 @@ class Attempts:
         """Called with the pool and the error class of each attempt that is followed by another."""
         self._call: Call
         self._task: asyncio.Task[Any] | None = None
-        self._moved = False
+        self._moved = self._ended = False
         self._tried: set[str] = set()
         self._dropped: str | None = None
         """The URL of an endpoint whose kept connection broke before a byte, and which may be asked once more."""
@@ -163,7 +163,7 @@ class Attempts:
         self._tried.add(lease.endpoint.url)
         self.endpoint, self.pool = lease.endpoint.url, lease.pool
         self.sent_at = self._pools.clock()
-        lease.move, lease.stream = self._move, self._call.stream
+        lease.move, lease.stream, lease.more = self._move, self._call.stream, self._call.more
         try:
             opened = await _attempt(lease, self._call, self._pools)
             lease.move = None
@@ -173,7 +173,7 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
-            return None, late if late.phase != "first_byte" else _why_late(late, lease, self._call)
+            return None, late if late.phase != "first_byte" else why_late(late, lease, self._call.first)
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
             if isinstance(failed, Dropped):
@@ -184,6 +184,8 @@ class Attempts:
             lease.release(Result.CLIENT_CLOSED)
             moved, self._moved = self._moved, False
             if moved and self._task is not None and not self._task.uncancel():
+                if self._ended:
+                    return None, Hung("the back end hangs, and sent no first byte in time", phase="first_byte")
                 return None, Moved("the back end was found dead while the request waited for its first byte")
             raise
         except BaseException:
@@ -232,19 +234,22 @@ class Attempts:
         finally:
             self.waited += self._pools.clock() - began
 
-    def _move(self) -> None:
-        """The endpoint was found dead: gives it up, as long as that is allowed and there is another."""
-        if self._moved or self._task is None or self.count >= self._call.attempts:
+    def _move(self, anyway: bool) -> None:
+        """The endpoint was found dead: gives it up, as long as that is allowed and there is another, or `anyway`."""
+        if self._moved or self._task is None:
             return
-        if self._pools.admission.worth_waiting(tuple(self._call.pools), self._tried):
-            self._moved = True
+        call = self._call
+        elsewhere = self.count < call.attempts and self._pools.admission.worth_waiting(tuple(call.pools), self._tried)
+        if elsewhere or anyway:
+            self._moved, self._ended = True, not elsewhere
             self._task.cancel()
 
 
 async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
     endpoint = lease.endpoint
+    timeouts = endpoint.timeouts.later(call.more) if call.more else endpoint.timeouts
     response = await endpoint.connector.send(
-        call.method, call.target, call.headers(endpoint), call.body(lease.pool), endpoint.timeouts
+        call.method, call.target, call.headers(endpoint), call.body(lease.pool), timeouts
     )
     status = response.status
     if status in (429, 503):
@@ -286,13 +291,3 @@ async def _gather(response: Response, first: bytes) -> bytes:
         pieces.append(first)
         size += len(first)
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
-
-
-def _why_late(late: UpstreamTimeout, lease: Lease, call: Call) -> UpstreamTimeout:
-    """Of a first byte that did not come in time: is the endpoint at fault, has the request got stuck, or is it long?"""
-    breaker, limit = lease.endpoint.breaker, lease.endpoint.timeouts.first_byte
-    if breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
-        return Hung(late.message, phase=late.phase)
-    if limit is not None and call.first * OVERDUE <= limit:
-        return Overdue(late.message, phase=late.phase)
-    return Late(late.message, phase=late.phase) if call.stream else late

@@ -12,9 +12,9 @@
                   there: the endpoint counts as dead from then on       yes
     overdue       likewise beside others that had theirs, many times
                   later than was expected: stuck                        yes
-    late          likewise, for a stream whatever was expected          yes, where another endpoint answers others
-                                                                        meanwhile and lets nobody wait for long
-    timeout       likewise, for a whole answer that may take so long    no: the engine may be at work on it
+    late          likewise, for a stream whatever was expected, and     yes, where another endpoint answers others
+                  for a whole answer that had time for its tokens       meanwhile and lets nobody wait for long
+    timeout       likewise, for a whole answer of unknown length        no: the engine may be at work on it
     4xx           the request is at fault                               no, and never counted against the endpoint
 
 Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
@@ -66,7 +66,7 @@ class Overdue(UpstreamTimeout):
 
 
 class Late(UpstreamTimeout):
-    """No first token of a stream in time, though others there had theirs: a queue that is too long for it."""
+    """No first token in time, though others there had theirs: a queue that is too long for it."""
 
 
 class RetryBudget:

@@ -7,6 +7,12 @@ Two limits, on time during which something ran (idle time does not count):
                           if the endpoint is on trial after a stall, or hangs for other replicas (`doubt`). Needed
                           besides the timeout of each request, since clients leave long before that and say nothing.
 
+A whole answer is silent until its last token. So before the first byte an endpoint whose page tells of new tokens is at
+work; where no page tells anything, and only such answers are waited for, the limit is longer by what the shortest of
+them may take (`lease.more`): their seconds count for less, so that a stream which comes then finds the usual limit.
+What waits for a whole answer at an endpoint that is found hung, and can't go elsewhere, ends at `timeouts.first_byte`
+where the page says that no token is made.
+
 A health probe cannot find this: the server answers while its engine is frozen.
 """
 
@@ -43,9 +49,16 @@ def is_stalled(endpoint: Endpoint, stall: float | None, seconds: float) -> bool:
         return False
     if endpoint.breaker.gate is Gate.SHUT:
         # Found already; what still runs there has its own limits.
+        if endpoint.breaker.reason is Trip.STALL:
+            endpoint.end_waiting()
         return False
-    endpoint.silent += seconds
     breaker = endpoint.breaker
     trial = endpoint.said_hung or (breaker.gate is Gate.PROBATION and breaker.reason is Trip.STALL)
     limit = stall if streams or trial else endpoint.timeouts.first_byte
-    return limit is not None and endpoint.silent >= limit
+    if streams or limit is None:
+        endpoint.silent += seconds
+        return limit is not None and endpoint.silent >= limit
+    now = endpoint.clock()
+    more = 0.0 if endpoint.tells(now) else min((lease.more for lease in endpoint.leases), default=0.0)
+    endpoint.silent += seconds * limit / (limit + more)
+    return min(endpoint.silent, now - endpoint.generated_at) >= limit

@@ -96,3 +96,27 @@ def test_what_waits_inside_an_engine_is_waited_for_and_not_run_beside(own: int, 
     load = watch.load("mtp")
 
     assert (load.in_flight, load.waiting) == (running, waiting)
+
+
+def test_an_endpoint_hears_from_its_page_whether_its_engine_makes_tokens() -> None:
+    """HEALTH-01: the only sign of life of an engine that makes whole answers; without the counter nothing is known."""
+    clock, rng, of = Clock(), Random(1), policy()
+    pools = Pools(lambda *_: no_connector(), rng, clock)
+    pools.apply(of)
+    (endpoint,) = pools["mtp"].endpoints
+    watch = Watch(pools, of.models.values, lambda: of.mtp, RoutingState(clock, rng).curves, clock)
+    watch.tick()
+    told = []
+    for counts in (
+        {},
+        {"generation_tokens_total": 5.0},
+        {"generation_tokens_total": 5.0},
+        {"generation_tokens_total": 6.0},
+    ):
+        clock.now += 10.0
+        page = engine(MODEL, num_requests_running=1.0, **counts)
+        watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 0)
+        watch.tick()
+        told.append((endpoint.tells(clock()), clock() - endpoint.generated_at < 5.0))
+
+    assert told == [(False, False), (True, False), (True, False), (True, True)]

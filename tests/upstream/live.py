@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from math import inf
 from random import Random
+from typing import Literal
 
 from gateway.errors import GatewayError
 from gateway.policy.load import parse_policy
@@ -69,11 +70,13 @@ def still(policy: Policy, clock: Callable[[], float] | None = None) -> Pools:
 
 
 @asynccontextmanager
-async def wired(policy: Policy, clock: Callable[[], float] = time.monotonic) -> AsyncIterator[Pools]:
+async def wired(
+    policy: Policy, clock: Callable[[], float] = time.monotonic, via: Literal["auto", "lean", "httpx"] = "auto"
+) -> AsyncIterator[Pools]:
     """Pools on real sockets."""
 
     def make(endpoint: object, pool: object) -> Connector:
-        return connect(endpoint.url, limit=pool.limits.connections)  # type: ignore[attr-defined]
+        return connect(endpoint.url, via=via, limit=pool.limits.connections)  # type: ignore[attr-defined]
 
     pools = Pools(make, Random(7), clock)
     pools.apply(policy)
@@ -99,6 +102,7 @@ class Client:
         order: tuple[str, ...] = (),
         first: float = inf,
         stream: bool = False,
+        more: float = 0.0,
     ) -> Opened:
         self.last = Attempts(self.pools, lambda pool, reason: self.retries.append((pool, reason)))
         call = Call(
@@ -111,6 +115,7 @@ class Client:
             wait_for_first=wait_for_first,
             first=first,
             stream=stream,
+            more=more,
         )
         return await self.last.open(call)
 
