@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import re
 from dataclasses import fields
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from gateway.cli import parser
+from gateway.explain import main as explain
 from gateway.metrics import Metrics
 from gateway.policy.load import parse_policy
 from gateway.settings import Settings, env_name
@@ -21,6 +23,7 @@ from tests.servers import serve_in_thread
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text("utf-8")
+NAME = re.compile(r"`(gateway_[a-z_]+)`")
 
 
 def blocks(language: str) -> list[str]:
@@ -51,6 +54,55 @@ def test_every_metric_is_in_the_readme_and_the_other_way_round() -> None:
     named = set(re.findall(r"`(gateway_[a-z_]+)`", section))
 
     assert exported - named == set()
+
+
+def metric_table() -> dict[str, set[str]]:
+    """The labels of each metric in the README's table."""
+    section = README.partition("## Metrics")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`gateway_.*?) \| ?(.*?) ?\|$", section, re.MULTILINE)
+    return {name: set(filter(None, labels.split(", "))) for names, labels in rows for name in NAME.findall(names)}
+
+
+def test_labels_of_metrics_are_as_the_readme_says() -> None:
+    """Names of labels are public, too."""
+    registry = CollectorRegistry()
+    Metrics(registry)
+    told = metric_table()
+    labels = {
+        name: set(getattr(collector, "_labelnames", ()))
+        for collector, names in registry._collector_to_names.items()
+        for name in names
+        if name in told
+    }
+
+    assert labels == {name: told[name] for name in labels}
+    assert len(labels) >= 20
+
+
+def test_metrics_of_rules_and_dashboards_are_in_the_readme() -> None:
+    """Who writes an alert of their own finds what ours are made of."""
+    files = [ROOT / "deploy/prometheus/rules.yaml", *(ROOT / "deploy/grafana/dashboards").glob("*.json")]
+    used = {name for text in files for name in re.findall(r"\bgateway_[a-z_]+", text.read_text("utf-8"))}
+
+    assert {re.sub("_(bucket|count|sum)$", "", name) for name in used} - set(metric_table()) == set()
+
+
+def test_the_answer_headers_of_the_readme_are_those_of_its_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines below the `curl` say where that request goes under the default policy, and roughly how long it is."""
+    (block,) = [block for block in blocks("bash") if block.startswith("curl -i")]
+    (body,) = re.findall(r"-d '(.*)'", block)
+    told = dict(re.findall(r"# x-gateway-([a-z-]+): (\S+)", block))
+    (tmp_path / "request.json").write_text(body, "utf-8")
+    policy, request = ROOT / "policies/default.yaml", tmp_path / "request.json"
+    explain(argparse.Namespace(policy=str(policy), request=str(request), json=True))
+    found = json.loads(capsys.readouterr().out)
+
+    assert told["pool"] == found["decision"]["pool"]
+    assert told["reason"] == found["decision"]["reason"]
+    assert told["task"] == found["estimate"]["task"]
+    assert int(told["predicted-output-tokens"]) == pytest.approx(found["estimate"]["output_tokens"], rel=0.25)
 
 
 def test_every_policy_is_in_the_readme() -> None:
