@@ -7,8 +7,8 @@ instead), `x-gateway-*`. `accept-encoding` stays, because a body is relayed as i
 for its access log.
 
 Towards the client go the back end's headers without: hop-by-hop headers, `server` and `date` (the gateway's own are
-sent), `x-request-id` and `x-gateway-*` (ours), and what speaks for the back end's origin rather than for the answer:
-`set-cookie` (no cookie ever reaches a back end, so one could only betray it) and `alt-svc`.
+sent), `x-request-id` and `x-gateway-*` (ours), and `alt-svc`, which names another address of the back end's origin.
+`set-cookie` passes, each on a line of its own, as every end-to-end header does (RFC 9110, 5.1).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _REQUEST_ONLY = frozenset(
     }
 )
 _NOT_UPSTREAM = _HOP_BY_HOP | _REQUEST_ONLY
-_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"server", b"date", b"x-request-id", b"set-cookie", b"alt-svc"}
+_NOT_DOWNSTREAM = _HOP_BY_HOP | {b"server", b"date", b"x-request-id", b"alt-svc"}
 _OWN = b"x-gateway-"
 _MAX_ID = 128
 
