@@ -68,7 +68,10 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def run(argv: Sequence[str]) -> int:
     """Runs one verb and returns the exit code; argparse itself exits with 2 on wrong usage."""
-    args = parser(next((word for word in argv if not word.startswith("-")), "")).parse_args(argv)
+    args, unknown = parser(next((word for word in argv if not word.startswith("-")), "")).parse_known_args(argv)
+    if unknown:
+        # The verb's own usage, which argparse would not show for these.
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         code: int = args.verb(args)
     except (PolicyInvalid, GatewayError) as error:
@@ -101,5 +104,5 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         if only is None or only == verb.name:
             module = import_module(verb.module)
             module.add_arguments(made)
-            made.set_defaults(verb=module.main)
+            made.set_defaults(verb=module.main, refuse=made.error)
     return whole

@@ -12,6 +12,7 @@ from gateway import terminal
 from gateway.api.core import Learned, activate
 from gateway.api.explain import IdlePools, explain
 from gateway.api.head import Head
+from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
 from gateway.policy.load import load_policy
 from gateway.request.tokens import TokenEstimator
@@ -25,11 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Prints the decision, as a table or JSON. Raises PolicyInvalid, GatewayError or OSError."""
+    """Prints the decision, as a table or JSON, or what is wrong with the request. Raises PolicyInvalid or OSError."""
     raw = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
     learned = Learned(Estimator(), TokenEstimator(), cold_state())
     active = activate(load_policy(args.policy, os.environ), 1, learned.routing)
-    found = explain(active, learned, IdlePools(), raw, Head())
+    try:
+        found = explain(active, learned, IdlePools(), raw, Head())
+    except GatewayError as error:
+        print(f"{args.request}: {error}", file=sys.stderr)
+        return 1
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:

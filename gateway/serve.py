@@ -33,6 +33,8 @@ def main(args: argparse.Namespace) -> int:
     # Here too, so that a mistake is one line and not one of each worker.
     exporter_of(os.environ)
     settings.check_free(chosen.host, chosen.port)
+    if chosen.state_dir:
+        settings.check_folder(chosen.state_dir)
     # Worker processes build their own application from the environment.
     os.environ.update({settings.env_name(name): str(getattr(chosen, name)) for name in chosen.__slots__})
     # After a graceful stop uvicorn raises the signal once more; a drained gateway has exited with 0.

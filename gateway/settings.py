@@ -9,6 +9,7 @@ import argparse
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 
@@ -68,6 +69,12 @@ def check_free(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"{host}:{port}") from None
+
+
+def check_folder(folder: str) -> None:
+    """Raises InvalidSetting where a file has the folder's name. A disk that refuses is no reason not to serve."""
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InvalidSetting(f"--state-dir is {folder}, which is a file; it must be a folder, which need not exist yet")
 
 
 def env_name(setting: str) -> str:

@@ -33,7 +33,8 @@ def main(args: argparse.Namespace) -> int:
         with Path(args.decisions).open("rb") as lines:
             report = replay(policy, lines)
     if report.rows == report.unreadable:
-        print(f"gateway: {args.decisions} holds no decisions", file=sys.stderr)
+        remedy = "`logging: {decisions: FILE}` in a gateway's policy writes them"
+        print(f"gateway: {args.decisions} holds no decisions; {remedy}", file=sys.stderr)
         return 1
     if args.json:
         print(orjson.dumps(report.object(), option=orjson.OPT_INDENT_2).decode())

@@ -82,6 +82,8 @@ def main(args: argparse.Namespace) -> int:
     )
     for taken in (port, chosen.port):
         settings.check_free(chosen.host, taken)
+    if chosen.state_dir:
+        settings.check_folder(chosen.state_dir)
     configure(chosen.log_format, chosen.log_level)
     app, _ = picking_app(build(chosen, policy, env=os.environ, own_process=True), how)
     signal.signal(signal.SIGTERM, lambda *_: None)

@@ -255,6 +255,10 @@ async def test_the_demo_ends_quietly_amid_requests() -> None:
         (["sim", "--port", "x1"], 2, "'x1' is no port"),
         (["nonsense"], 2, "invalid choice"),
         (["explain", "--policy", "policies/default.yaml", "/nope.json"], 1, "No such file or directory: /nope.json"),
+        (["explain", "--policy", "policies/default.yaml", "README.md"], 1, "README.md: The body is not valid JSON"),
+        (["check", "--nope", "policies/default.yaml"], 2, "gateway check: error: unrecognized arguments: --nope"),
+        (["replay", "--policy", "policies/default.yaml", "README.md"], 1, "`logging: {decisions: FILE}`"),
+        (["serve", "--policy", "policies/default.yaml", "--state-dir", "README.md"], 2, "--state-dir is README.md"),
     ],
 )
 async def test_wrong_use_is_one_clear_line(arguments: list[str], code: int, said: str) -> None:
