@@ -106,6 +106,10 @@ def measure(
             "cold": scores.regret(cold, profiles, know_task=True),
             "warm": scores.regret(warm, profiles, know_task=True),
         },
+        "regret_other_model": {
+            "cold": scores.regret(cold, profiles, know_task=True, lengths=_told(cold, records)),
+            "warm": scores.regret(warm, profiles, know_task=True, lengths=_told(warm, records)),
+        },
         "regret_with_task": {
             "cold": scores.regret(cold, profiles, know_task=False),
             "warm": scores.regret(warm, profiles, know_task=False),
@@ -149,6 +153,13 @@ def _foretold(judged: Sequence[Judged], records: list[dict[str, Any]]) -> float:
         right = [(tokens > 64) == long for tokens in others] or [(j.estimate.p50 > 64) == long]
         total += sum(right) / len(right)
     return total / max(1, len(judged))
+
+
+def _told(judged: Sequence[Judged], records: list[dict[str, Any]]) -> list[list[float]]:
+    """Other models' real lengths on each row's prompt; what was expected, where there are none."""
+    return [
+        list((records[j.row].get("alt_output_tokens") or {}).values()) or [j.estimate.output_tokens] for j in judged
+    ]
 
 
 def _traces(folder: Path, limit: int | None) -> dict[str, dict[str, float]]:

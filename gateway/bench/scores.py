@@ -101,25 +101,34 @@ def coverage(judged: Sequence[Judged]) -> dict[str, float]:
     return {task: sum(rows) / len(rows) for task, rows in sorted(by_task.items())}
 
 
-def regret(judged: Sequence[Judged], profiles: Sequence[Profile], *, know_task: bool) -> float:
+def regret(
+    judged: Sequence[Judged],
+    profiles: Sequence[Profile],
+    *,
+    know_task: bool,
+    lengths: Sequence[Sequence[float]] | None = None,
+) -> float:
     """Time lost against knowing the length, over the time that this knowledge saves over the better single pool.
 
     A plain and a drafting pool (k = 2) with `RUNNING` requests each; a request takes TTFT + tokens x TPOT and joins
     the pool that looks faster for its expected length. With `know_task` the choice is told the task that the row is
     labelled with, so that only the length's error counts; without it the estimated task decides about acceptance.
+    `lengths` stand in for what is expected, several for each row, any of them as likely.
     """
+    lengths = lengths or [(j.estimate.output_tokens,) for j in judged]
     lost = saved = 0.0
     for profile in profiles:
         for running in RUNNING:
             plain_all = drafted_all = best_all = taken_all = 0.0
-            for j in judged:
+            for j, expected in zip(judged, lengths, strict=True):
                 plain, drafted = (_seconds(profile, j.features, j.task, j.tokens, running, k) for k in (0, DRAFTED))
-                task, expected = j.task if know_task else j.estimate.task, j.estimate.output_tokens
-                guess = [_seconds(profile, j.features, task, expected, running, k) for k in (0, DRAFTED)]
+                task = j.task if know_task else j.estimate.task
                 plain_all += plain
                 drafted_all += drafted
                 best_all += min(plain, drafted)
-                taken_all += plain if guess[0] <= guess[1] else drafted
+                for tokens in expected:
+                    guess = [_seconds(profile, j.features, task, tokens, running, k) for k in (0, DRAFTED)]
+                    taken_all += (plain if guess[0] <= guess[1] else drafted) / len(expected)
             lost += taken_all - best_all
             saved += min(plain_all, drafted_all) - best_all
     return lost / saved if saved > 0 else 0.0

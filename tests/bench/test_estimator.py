@@ -34,7 +34,7 @@ def test_prints_every_promised_figure(data: Path, capsys: pytest.CaptureFixture[
     assert code == 0
     assert {"tau", "acc16", "acc64"} <= report["cold"].keys() & report["warm"].keys()
     assert {"tau", "acc64"} <= report["grouped"].keys()
-    assert {"cold", "warm"} == report["regret"].keys()
+    assert {"cold", "warm"} == report["regret"].keys() == report["regret_other_model"].keys()
     assert {"2kb", "128kb"} == report["cost_ms"].keys()
     assert {"classification", "long_form"} <= report["p90_coverage"].keys()
     assert "acc16" in report["new_template"]

@@ -58,6 +58,9 @@ def test_knowing_the_length_loses_nothing() -> None:
 
     assert regret(perfect, profiles, know_task=True) == pytest.approx(0.0, abs=1e-9)
     assert regret(blind, profiles, know_task=True) > 0.2
+    assert regret(blind, profiles, know_task=True, lengths=[(n,) for n in lengths]) == pytest.approx(0.0, abs=1e-9)
+    half = regret(blind, profiles, know_task=True, lengths=[(n, 500.0) for n in lengths])
+    assert half == pytest.approx(regret(blind, profiles, know_task=True) / 2)
 
 
 @pytest.mark.parametrize(
