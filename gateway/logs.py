@@ -226,7 +226,7 @@ def request_fields(outcome: Outcome) -> dict[str, object]:
         "id": outcome.request_id,
         "result": outcome.result._value_,
         "status": outcome.status,
-        "model": decision.model if decision else None,
+        "model": decision.model if decision else outcome.model,
         "pool": decision.pool if decision else None,
         "reason": decision.reason._value_ if decision else None,
         "endpoint": outcome.endpoint,

@@ -129,7 +129,7 @@ class Metrics:
         """Counts one finished request. Our enums' members are strings and serve as labels: `.value` is slow."""
         decision, estimate, trace = outcome.decision, outcome.estimate, outcome.trace
         task = estimate.task if estimate else NONE
-        key: tuple[str | None, ...] = (None, None, None, task, outcome.result)
+        key: tuple[str | None, ...] = (outcome.model, None, None, task, outcome.result)
         if decision is not None:
             key = decision.model, decision.pool, decision.reason, task, outcome.result
         alike = self._alike.get(key) or self._find(key)

@@ -292,3 +292,5 @@ class Outcome:
     """None where tracing is off."""
     canary: str | None = None
     """The canary policy's hash, where it decided; None: the live policy."""
+    model: str | None = None
+    """The policy's model, also where the request ended before a decision; None: none was found."""

@@ -34,6 +34,7 @@ class Exchange:
         "first_byte",
         "key",
         "lease",
+        "model",
         "on_first",
         "request_id",
         "response",
@@ -61,6 +62,8 @@ class Exchange:
         self.trace: Trace | None = None
         self.canary: str | None = None
         """The canary policy's hash, where it decides."""
+        self.model: str | None = None
+        """The policy's, once it is known."""
         self.lease: Lease | None = None
         self.response: Response | None = None
         self.endpoint: str | None = None
@@ -113,6 +116,7 @@ class Exchange:
             error=self.error,
             trace=self.trace,
             canary=self.canary,
+            model=self.model,
         )
         for observe in self._observers:
             observe(outcome)

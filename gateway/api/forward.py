@@ -61,6 +61,7 @@ async def admit(
     if watch:
         incoming.down.watch()
     exchange = incoming.exchange
+    exchange.model = model.name
     if (key := exchange.key) is None:
         return
     if key.models is not None and model.name not in key.models:

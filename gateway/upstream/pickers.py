@@ -2,7 +2,8 @@
 
 Power of two choices: of two endpoints drawn at random, the one with less of our own work per unit of weight. It
 spreads a burst that arrives between two scrapes, where "least load" would send all of it to one place, and it needs
-no scan of the pool (Mitzenmacher 2001).
+no scan of the pool (Mitzenmacher 2001). Where nothing runs at any of them they are drawn by weight, so that a lighter
+one has its share of quiet traffic too.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endp
         endpoints = two_of(endpoints, rng)
     best = endpoints[0]
     best_load = -1.0
-    ties = 1
+    ties, busy = 1, 0
     for endpoint in endpoints:
         breaker = endpoint.breaker
         weight = endpoint.weight if breaker.ramp_from is None else endpoint.share(now)
+        busy += endpoint.in_flight
         load = (endpoint.in_flight + 1) / weight
         if load < best_load or best_load < 0.0:
             best, best_load, ties = endpoint, load, 1
@@ -43,4 +45,9 @@ def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endp
             ties += 1
             if rng.random() * ties < 1:
                 best = endpoint
+    if not busy and ties < len(endpoints):
+        # Those that are coming back, or in doubt, have to wait until the others are busy.
+        steady = [endpoint for endpoint in endpoints if endpoint.breaker.ramp_from is None]
+        if len(steady) > 1:
+            return rng.choices(steady, [endpoint.weight for endpoint in steady])[0]
     return best

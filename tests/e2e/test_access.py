@@ -178,3 +178,16 @@ async def test_a_question_for_a_label_counts_although_nothing_was_sent_after_it(
     async with Stub(reply({}, 503, [("retry-after", "30")])) as stub:
         assert await charged(stub.url, choice) > 0
         assert [request.target for request in stub.requests] == [b"/v1/decisions"]
+
+
+async def test_a_refused_request_counts_for_its_model() -> None:
+    """Whom a limit hit is told by the model's own name, an alias resolved, though no pool was chosen."""
+    named = "m: {pools: [plain], aliases: [alias]}\n  n: {pools: [plain]}"
+    policy = one_pool("http://127.0.0.1:1").replace("m: {pools: [plain]}", named)
+    async with gateway(policy + access(alpha=", models: [n]", beta=", requests_per_minute: 1"), ENV) as running:
+        for headers in (ALPHA, BETA, BETA):
+            await ask(running.url, {**chat(), "model": "alias"}, headers=headers)
+
+        assert running.counted("gateway_requests_total", model="m", pool="none", outcome="client_error") == 1
+        assert running.counted("gateway_requests_total", model="m", pool="none", outcome="rejected") == 1
+        assert running.counted("gateway_requests_total", model="other") == 0

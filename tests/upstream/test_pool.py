@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from random import Random
 
+import pytest
+
 from gateway.types import Result
 from gateway.upstream.breaker import Gate, Trip
 from gateway.upstream.pickers import least_loaded
@@ -126,6 +128,21 @@ class TestChoice:
         chosen = Counter(pools.lease("p").endpoint.url for _ in range(90))  # type: ignore[union-attr]
 
         assert chosen == {"http://a:1": 30, "http://b:1": 60}
+
+    @pytest.mark.parametrize("count", [2, 3, 6])
+    def test_weights_share_quiet_traffic(self, count: int) -> None:
+        """One request after the other: three times the weight, about three times the requests, and nobody has none."""
+        lighter = [f"http://h{number}:1" for number in range(1, count)]
+        pools = still(policy_of({"p": ['{url: "http://h0:1", weight: 3}', *lighter]}))
+        chosen: Counter[str] = Counter()
+        for _ in range(900):
+            lease = pools.lease("p")
+            assert lease
+            chosen[lease.endpoint.url] += 1
+            lease.release(Result.OK)
+
+        usual = 900 / (count + 2)
+        assert all(0.7 * usual < chosen[url] < 1.4 * usual for url in lighter)
 
     def test_among_many_only_usable_ones_are_chosen(self) -> None:
         """With most of 64 down, what is left takes all; with none left nobody is chosen."""
