@@ -4,6 +4,7 @@
 2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
 3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template. Where it is
    sure of a template, one request in eight is read and the prior asked; its word stands for the rest (recall.py).
+   The task is told after that (tasks.py): what is expected to be long is no label.
 4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
 
 What was learned is the actual lengths' deviation, so it is independent of the pool that answered. Only numbers under
@@ -23,12 +24,13 @@ from typing import NamedTuple
 
 from gateway.estimate.calibration import Calibration
 from gateway.estimate.hashing import LEVELS, keys_of, name_key
-from gateway.estimate.model import TASKS, Guess, Prior, load_prior
+from gateway.estimate.model import Prior, load_prior
 from gateway.estimate.numbers import log2p
 from gateway.estimate.recall import Recall, Recalled
-from gateway.estimate.rules import best_task, estimate_rules, resolve, stated_by
+from gateway.estimate.rules import estimate_rules, resolve, stated_by
 from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
+from gateway.estimate.tasks import likeliest
 from gateway.types import Estimate, Features, Outcome, Result, Task
 
 CEILING = 32_768
@@ -43,13 +45,12 @@ _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
 _NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
-_PLACE = {task: at for at, task in enumerate(TASKS)}
 _HISTORY = 3.0  # observations from which history is said to settle an estimate
 _SETTLED = 6.0
 _SURE = 0.3
 """Observations, and the expected error, log2, from which what the prior says of a template is kept."""
 _TEMPLATE = LEVELS.index("template")
-_TOLD = 0.34  # a share of the rules' evidence that stands against a task for which there is none
+_LONG = log2p(64)
 _PREFIX = struct.Struct("<II")
 
 
@@ -125,12 +126,14 @@ class Estimator:
         if thinks:
             location, spread = _with_thinking(features, location, spread)
         chain = self._history.chain(keys, location, spread)
-        pending = _Pending(features, chain, _task(features, guess, chain))
+        # With thinking the expected length is not that of the answer proper.
+        task = likeliest(features, guess, long=not thinks and chain.location > _LONG)
+        pending = _Pending(features, chain, task)
         settled = chain.support >= _SETTLED and chain.spread < _SURE
         # A wish about length is each request's own, and templates that differ in a number look alike.
         alike = features.template_key and features.hint_task is None and features.wish is None
         if settled and guess.informed and alike:
-            self._recall.keep(keys[_TEMPLATE], Recalled(location, spread, pending.task), features)
+            self._recall.keep(keys[_TEMPLATE], Recalled(location, spread, task), features)
         return guess.informed, pending
 
     def observe(self, outcome: Outcome) -> None:
@@ -256,29 +259,6 @@ def _with_thinking(features: Features, location: float, spread: float) -> tuple[
     if features.thinking_budget is not None:
         thought = min(thought, 0.7 * max(1, features.thinking_budget))
     return log2p(2.0**location - 1.0 + thought), max(spread, _THOUGHT_SPREAD)
-
-
-def _task(features: Features, guess: Guess, chain: Chain) -> Task:
-    """The rules' evidence and the prior's chances together; UNKNOWN where neither has a clear favourite."""
-    if features.hint_task is not None:
-        return features.hint_task
-    scores = features.task_scores
-    if not guess.informed and not scores:
-        return Task.UNKNOWN
-    chances = [*guess.tasks]
-    told = 0.0
-    for task, share in scores:
-        told += share
-        if task is not Task.UNKNOWN:
-            chances[_PLACE[task]] += share
-    highest = max(chances)
-    if highest < 0.3 * (1.0 + told):
-        return best_task(features)[0]
-    found = TASKS[chances.index(highest)]
-    if found is Task.EXTRACTION and scores and scores[0][1] >= _TOLD and all(task is not found for task, _ in scores):
-        # To the prior a passage before a short ask looks like a passage to take something from, whatever is asked.
-        return scores[0][0]
-    return found
 
 
 def _source(stated: str | None, informed: bool, chain: Chain) -> str:
