@@ -126,3 +126,35 @@ async def test_pieces_of_a_chunked_answer_can_be_written_straight() -> None:
 
     assert bodies == [b"3\r\none\r\n3\r\ntwo\r\n32\r\n" + b"three" * 10 + b"\r\n0\r\n\r\n", b"two", b""]
     assert straight == [True, False, False]
+
+
+async def test_an_answer_goes_on_straight_when_another_request_comes_behind_it() -> None:
+    """A pipelined request waits; the pieces of the answer before it keep their framing and their place."""
+    go_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        connection = cast(ClientConnection, scope["gateway.connection"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        write = connection.straight()
+        assert write is not None
+        write(b"a")
+        await go_on.wait()
+        write(scope["raw_path"])
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async with serve(app, loop="asyncio", http=ClientConnection) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /one HTTP/1.1\r\n\r\n")
+        await reader.readuntil(b"1\r\na\r\n")
+        writer.write(b"GET /two HTTP/1.1\r\nconnection: close\r\n\r\n")
+        await asyncio.sleep(0)
+        go_on.set()
+        rest = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    first, _, second = rest.partition(b"0\r\n\r\n")
+    assert first == b"4\r\n/one\r\n"
+    assert second.startswith(b"HTTP/1.1 200")
+    assert second.endswith(b"\r\n\r\n1\r\na\r\n4\r\n/two\r\n0\r\n\r\n")

@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from gateway.api.usage import SILENT_STREAMS
-from tests.answers import Flood, cut_stream, raw, reply, stream
+from tests.answers import cut_stream, raw, reply, stream
 from tests.e2e.events import DONE, ERROR, data_lines, delta, usage
 from tests.gateways import gateway, one_pool
 from tests.raw_client import ask, chat, connected
@@ -303,23 +303,3 @@ async def test_garbage_instead_of_http_is_a_bad_gateway() -> None:
         got = await ask(running.url, STREAM)
 
         assert (got.status, got.error["code"]) == (502, "bad_upstream_response")
-
-
-async def test_a_client_that_does_not_read_stops_its_back_end() -> None:
-    """MEM-01: what a slow client leaves unread is bounded and is no silence of the back end; later it has it all."""
-    event = b"data: " + b"x" * (2**20 - 8) + b"\n\n"
-    flood = Flood(event)
-    async with Stub(flood) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
-        await client.send("/v1/chat/completions", json.dumps(STREAM).encode())
-        await client.head()
-        await asyncio.wait_for(flood.stuck.wait(), 20)
-        (pool,) = running.core.pools
-        (lease,) = pool.endpoints[0].leases
-
-        assert not lease.waits
-        sent, got = flood.sent, b""
-        while flood.sent == sent:
-            got += await asyncio.wait_for(client.chunk(), 10)
-        assert (event * (len(got) // len(event) + 1)).startswith(got)
-        client.close()
-        await running.until(lambda: running.in_flight == 0)
