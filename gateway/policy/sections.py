@@ -61,7 +61,8 @@ class Timeouts(Section):
     connect: Seconds = 2.0
     first_byte: SecondsOrOff = 300.0
     """Longest wait for a stream's first token. Of an answer that is no stream an engine sends nothing before its last
-    token, so it has the time of `max_tokens` at the pool's pace on top, and half as much again. `total` bounds both."""
+    token, so one that shows in its `/metrics` that it is at work has the time of `max_tokens` at the pool's pace on
+    top, and half as much again. `total` bounds both."""
     idle: SecondsOrOff = 60.0
     """Longest silence within an answer."""
     total: SecondsOrOff = 1800.0

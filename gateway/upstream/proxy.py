@@ -163,9 +163,12 @@ class Attempts:
         self._tried.add(lease.endpoint.url)
         self.endpoint, self.pool = lease.endpoint.url, lease.pool
         self.sent_at = self._pools.clock()
-        lease.move, lease.stream, lease.more = self._move, self._call.stream, self._call.more
+        call, lease.move = self._call, self._move
+        lease.stream = call.stream
+        # More time is for an engine that its page shows at work; of one that tells nothing the limit is all there is.
+        lease.more = call.more if call.more and lease.endpoint.tells(self.sent_at) else 0.0
         try:
-            opened = await _attempt(lease, self._call, self._pools)
+            opened = await _attempt(lease, call, self._pools)
             lease.move = None
             return opened, None
         except NothingAvailable as full:
@@ -173,7 +176,7 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
-            return None, late if late.phase != "first_byte" else why_late(late, lease, self._call.first)
+            return None, late if late.phase != "first_byte" else why_late(late, lease, call.first)
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
             if isinstance(failed, Dropped):
@@ -247,7 +250,7 @@ class Attempts:
 
 async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
     endpoint = lease.endpoint
-    timeouts = endpoint.timeouts.later(call.more) if call.more else endpoint.timeouts
+    timeouts = endpoint.timeouts.later(lease.more) if lease.more else endpoint.timeouts
     response = await endpoint.connector.send(
         call.method, call.target, call.headers(endpoint), call.body(lease.pool), timeouts
     )

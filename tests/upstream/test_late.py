@@ -59,6 +59,7 @@ class TestWait:
         async with Stub(generating) as stub:
             policy = policy_of({"p": [stub.url]}, own={"p": LIMIT})
             async with wired(policy, via=via) as live:
+                only(live).heard_at = math.inf
                 whole = asyncio.create_task(Client(live).open(more=LONG))
                 await stub.until(lambda: len(stub.requests) == 1)
                 with pytest.raises(UpstreamTimeout, match="first byte"):
@@ -71,6 +72,14 @@ class TestWait:
                 assert opened.response.status == 200
                 assert len(stub.requests) == 2
 
+    async def test_an_engine_that_tells_nothing_has_the_limit_alone(self, via: Via) -> None:
+        """TIMEOUT-02: whether it is at work can't be known, so that what the policy says is all there is."""
+        async with Stub(hang) as stub, wired(policy_of({"p": [stub.url]}, own={"p": LIMIT}), via=via) as live:
+            with pytest.raises(UpstreamTimeout, match="first byte"):
+                await Client(live).open(more=LONG)
+
+            assert len(stub.requests) == 1
+
     async def test_the_wait_ends_and_another_endpoint_is_asked(self, via: Via) -> None:
         """TIMEOUT-03: the engine answers nobody; the connection is closed before the second request goes out."""
         async with (
@@ -79,6 +88,7 @@ class TestWait:
             wired(policy_of({"p": [a.url], "q": [b.url]}, own={"p": LIMIT}), via=via) as live,
         ):
             client = Client(live)
+            live["p"].endpoints[0].heard_at = math.inf
             opened = await client.open(more=0.05)
             opened.lease.release(Result.OK)
             await a.until(lambda: a.open == 0)
@@ -115,6 +125,7 @@ class TestWait:
             urls = {"p": [a.url], "q": [b.url]} if elsewhere else {"p": [a.url]}
             async with wired(policy_of(urls), clock, via) as live:
                 client = Client(live)
+                live["p"].endpoints[0].heard_at = clock()
                 task = asyncio.create_task(client.open(more=LONG))
                 await a.until(lambda: len(a.requests) == 1)
                 clock.pass_(300.0)
