@@ -17,7 +17,7 @@ from gateway.bench.summary import Side, Spread, latencies
 from gateway.figures.html import page
 from gateway.figures.report import Plot, Report, Series, Table
 from gateway.types import SpecSample
-from gateway.upstream.client import Headers
+from gateway.upstream.client import Headers, Take, pour_by_reading
 
 
 class Script:
@@ -31,6 +31,9 @@ class Script:
 
     async def read(self) -> bytes:
         return next(self._pieces, b"")
+
+    async def pour(self, take: Take) -> bool:
+        return await pour_by_reading(self, take)
 
     def close(self) -> None:
         self.ended = True
