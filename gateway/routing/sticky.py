@@ -35,7 +35,7 @@ class Place(NamedTuple):
 
 
 class Sticky:
-    """Conversations by their key, in a table of 22 bytes a row that takes all its memory at the start.
+    """Conversations by their key, in a table of 26 bytes a row that takes all its memory at the start.
 
     It is a set-associative cache: a key may only stand in the `WAYS` rows of its set, of which a new conversation takes
     the one that was idle the longest. Objects for each conversation would take 370 bytes and make memory grow for the

@@ -163,8 +163,8 @@ class Attempts:
         self._tried.add(lease.endpoint.url)
         self.endpoint, self.pool = lease.endpoint.url, lease.pool
         self.sent_at = self._pools.clock()
-        call, lease.move = self._call, self._move
-        lease.stream = call.stream
+        call = self._call
+        lease.move, lease.stream = self._move, call.stream
         # More time is for an engine that its page shows at work; of one that tells nothing the limit is all there is.
         lease.more = call.more if call.more and lease.endpoint.tells(self.sent_at) else 0.0
         try:

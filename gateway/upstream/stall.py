@@ -8,8 +8,8 @@ Two limits, on time during which something ran (idle time does not count):
                           besides the timeout of each request, since clients leave long before that and say nothing.
 
 A whole answer is silent until its last token. So before the first byte an endpoint whose page tells of new tokens is at
-work; where no page tells anything, and only such answers are waited for, the limit is longer by what the shortest of
-them may take (`lease.more`): their seconds count for less, so that a stream which comes then finds the usual limit.
+work; where its page has ceased to tell, and only such answers are waited for, the limit is longer by what the shortest
+of them may take (`lease.more`): their seconds count for less, so that a stream which comes then finds the usual limit.
 What waits for a whole answer at an endpoint that is found hung, and can't go elsewhere, ends at `timeouts.first_byte`
 where the page says that no token is made.
 

@@ -19,6 +19,16 @@ from tests.telemetry.helpers import Clock, engine
 MTP = "http://127.0.0.1:9002"
 
 
+def rig() -> tuple[Clock, Pools, Watch, RoutingState]:
+    """The watch over a plain and a drafting pool, and the state whose curves it reads."""
+    clock, rng, of = Clock(), Random(1), policy()
+    pools = Pools(lambda *_: no_connector(), rng, clock)
+    pools.apply(of)
+    state = RoutingState(clock, rng)
+    Router(of, state)
+    return clock, pools, Watch(pools, of.models.values, lambda: of.mtp, state.curves, clock), state
+
+
 def taken(pool: str, running: float) -> Decision:
     """A decision for a pool in which so many others ran."""
     terms = CostTerms(running, 0.0, 0.05, 1.0, 0.0, 0.0)
@@ -31,10 +41,7 @@ def taken(pool: str, running: float) -> Decision:
 def test_times_are_compared_at_the_load_of_the_answers(begun: float, elsewhere: int, alike: bool) -> None:
     """An answer that began in a crowd, or runs beside other clients' requests, is not compared with one that ran alone,
     though both end when this gateway has nothing else under way."""
-    clock, rng, of = Clock(), Random(1), policy()
-    pools = Pools(lambda *_: no_connector(), rng, clock)
-    pools.apply(of)
-    watch = Watch(pools, of.models.values, lambda: of.mtp, RoutingState(clock, rng).curves, clock)
+    clock, _, watch, _ = rig()
     watch.tick()
     page = engine(MODEL, num_requests_running=float(elsewhere), num_requests_waiting=0.0)
     watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 0)
@@ -52,12 +59,7 @@ def test_times_are_compared_at_the_load_of_the_answers(begun: float, elsewhere: 
 def test_a_pool_is_compared_with_the_plain_ones_curve_where_their_loads_differ() -> None:
     """The plain pool runs almost empty and the drafting one full, so that no two answers are alike; the plain pool's
     learned speed tells what it would take at the drafting one's load."""
-    clock, rng, of = Clock(), Random(1), policy()
-    pools = Pools(lambda *_: no_connector(), rng, clock)
-    pools.apply(of)
-    state = RoutingState(clock, rng)
-    Router(of, state)
-    watch = Watch(pools, of.models.values, lambda: of.mtp, state.curves, clock)
+    clock, _, watch, state = rig()
     for _ in range(60):
         clock.now += 0.2
         for pool, running, each in (("plain", 0.0, 0.010), ("mtp", 16.0, 0.012)):
@@ -77,12 +79,7 @@ def test_a_pool_is_compared_with_the_plain_ones_curve_where_their_loads_differ()
 def test_what_waits_inside_an_engine_is_waited_for_and_not_run_beside(own: int, running: int, waiting: int) -> None:
     """SPEC-07: an engine's own queue counts as a queue, which its running requests work off, also when ours have come
     or gone since its last page."""
-    clock, rng, of = Clock(), Random(1), policy()
-    pools = Pools(lambda *_: no_connector(), rng, clock)
-    pools.apply(of)
-    state = RoutingState(clock, rng)
-    Router(of, state)
-    watch = Watch(pools, of.models.values, lambda: of.mtp, state.curves, clock)
+    clock, pools, watch, _ = rig()
     watch.tick()
     page = engine(MODEL, num_requests_running=4.0, num_requests_waiting=36.0)
     watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 40)
@@ -100,11 +97,8 @@ def test_what_waits_inside_an_engine_is_waited_for_and_not_run_beside(own: int, 
 
 def test_an_endpoint_hears_from_its_page_whether_its_engine_makes_tokens() -> None:
     """HEALTH-01: the only sign of life of an engine that makes whole answers; without the counter nothing is known."""
-    clock, rng, of = Clock(), Random(1), policy()
-    pools = Pools(lambda *_: no_connector(), rng, clock)
-    pools.apply(of)
+    clock, pools, watch, _ = rig()
     (endpoint,) = pools["mtp"].endpoints
-    watch = Watch(pools, of.models.values, lambda: of.mtp, RoutingState(clock, rng).curves, clock)
     watch.tick()
     told = []
     for counts in (
