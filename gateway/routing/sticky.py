@@ -47,7 +47,8 @@ class Sticky:
         rows = self._sets * WAYS
         self._keys = array("q", [0]) * rows
         self._homes_at = array("H", [0]) * rows
-        self._tokens = array("q", [0]) * rows
+        self._tokens = array("d", [0.0]) * rows
+        """Floats, for a back end may report any number."""
         self._at = array("d", [-inf]) * rows
         """When the row was written; -inf where there is none."""
         self._homes: list[tuple[str, str | None]] = []
@@ -63,7 +64,7 @@ class Sticky:
         row = self._row_of(hash((model, thread)))
         if row is None or now - self._at[row] > ttl:
             return None
-        return Place(*self._homes[self._homes_at[row]], self._tokens[row], self._at[row])
+        return Place(*self._homes[self._homes_at[row]], int(self._tokens[row]), self._at[row])
 
     def observe(self, outcome: Outcome, now: float) -> None:
         """Remembers where a conversation was served. A failed turn makes it forget the place."""

@@ -132,6 +132,17 @@ def test_most_conversations_of_a_full_table_are_still_known() -> None:
     assert all(place.endpoint == f"http://127.0.0.1:{9000 + thread % 7}" for thread, place in known)
 
 
+def test_absurd_token_counts_of_a_back_end_break_nothing() -> None:
+    """Usage is whatever the back end writes."""
+    sticky = Sticky(most=4)
+    decision = Decision(model="m", pool="p", reason=Reason.TIE, thread=1)
+    sticky.observe(outcome(request(), estimate(5), decision, tokens=2**64), now=1.0)
+    place = sticky.find("m", 1, 1.0, 600.0)
+
+    assert place is not None
+    assert place.tokens >= 2**63
+
+
 def test_endpoints_that_come_and_go_for_ever_take_no_memory_for_ever() -> None:
     """Pods get new addresses at each restart; at the limit the places are forgotten, the newest one stays."""
     sticky = Sticky(most=4)
