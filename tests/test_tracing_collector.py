@@ -6,7 +6,6 @@ It is no requirement of the project: `pip install rotel==0.0.1a15` brings it, an
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -19,6 +18,7 @@ from tests.answers import reply, reset, stream
 from tests.collector import ERROR, SERVER, Collector, collector, environment
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool, two_pools
+from tests.ports import free_port
 from tests.raw_client import ask, chat
 from tests.stub import Stub
 
@@ -40,11 +40,7 @@ def program() -> str:
 @asynccontextmanager
 async def collecting(folder: Path) -> AsyncIterator[tuple[Collector, dict[str, str]]]:
     """The collector, what it passes on, and the variables that point a gateway to it."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            ports.append(probe.getsockname()[1])
+    ports = free_port(), free_port()
     async with collector() as behind:
         options = {
             "otlp-http-endpoint": f"127.0.0.1:{ports[0]}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from gateway.cli import run
 from gateway.sim.faults import Faults
 from tests.bench.engines import engines, measured
 from tests.gateways import gateway, two_pools
+from tests.ports import bindable, free_port
 
 
 def test_depth_recommends_two_drafts_for_prose_on_a_slice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,9 +34,7 @@ def test_depth_recommends_two_drafts_for_prose_on_a_slice(capsys: pytest.Capture
 
 def test_depth_starts_and_stops_an_engine_for_each_k(capsys: pytest.CaptureFixture[str]) -> None:
     """A command template is run for each depth, one after the other, on one port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     template = f"{sys.executable} -m gateway sim --port {port} --k {{k}} --speculative {{speculative}} --time-scale 50"
     report = measured(
         capsys,
@@ -45,8 +43,7 @@ def test_depth_starts_and_stops_an_engine_for_each_k(capsys: pytest.CaptureFixtu
     )
 
     assert [row["k"] for row in report["depths"]] == [0, 1]
-    with socket.socket() as again:
-        again.bind(("127.0.0.1", port))
+    assert bindable(port)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.ports import free_port
+
 _SET_DEATH_SIGNAL = 1
 """`PR_SET_PDEATHSIG` of Linux's prctl."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -125,15 +127,8 @@ def bound_to_parent(number: signal.Signals) -> Callable[[], None] | None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody listens on just now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+    """Ports that nobody listens on just now."""
+    return [free_port() for _ in range(count)]
 
 
 class StartFailed(Exception):

@@ -6,7 +6,6 @@ import asyncio
 import random
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from gateway.policy.load import parse_policy
 from gateway.settings import Settings
 from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
+from tests.ports import free_port
 from tests.servers import serve
 
 TOP = Path(__file__).resolve().parents[2]
@@ -125,8 +125,7 @@ scrape_configs: [{{job_name: gateway, static_configs: [{{targets: ["{target.remo
 """,
         "utf-8",
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     process = await asyncio.create_subprocess_exec(
         tool("prometheus"),
         f"--config.file={config}",

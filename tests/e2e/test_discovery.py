@@ -15,6 +15,7 @@ from tests.discovery.kubernetes import Api, pod
 from tests.discovery.names import Names, quickly
 from tests.e2e.events import DONE, delta
 from tests.gateways import Running, gateway
+from tests.ports import free_port
 from tests.raw_client import ask, chat, connected, get
 from tests.stub import Answer, Stub
 
@@ -33,7 +34,7 @@ def urls(running: Running) -> list[str]:
 @asynccontextmanager
 async def neighbours(one: Answer, two: Answer) -> AsyncIterator[tuple[Stub, Stub]]:
     """Back ends on one port of two addresses."""
-    async with Stub(one) as first, AsyncExitStack() as stack:
+    async with Stub(one, at_port=free_port()) as first, AsyncExitStack() as stack:
         yield first, await stack.enter_async_context(Stub(two, host="127.0.0.2", at_port=first.port))
 
 

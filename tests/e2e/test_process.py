@@ -19,6 +19,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import one_pool
+from tests.ports import free_port
 from tests.raw_client import ask, chat, connected, get
 from tests.stub import Stub
 
@@ -29,9 +30,7 @@ OPENMETRICS = (("accept", "application/openmetrics-text; version=1.0.0"),)
 @asynccontextmanager
 async def process(policy: Path, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """`gateway serve` on a free port; yields the process and its URL once it answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     made = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--policy", str(policy), "--port", str(port), *options),
         env={**os.environ, "PYTHONUNBUFFERED": "1"},

@@ -22,6 +22,7 @@ from gateway.epp.server import Listening, picking_app
 from gateway.policy.load import parse_policy
 from gateway.settings import InvalidSetting, Settings, check_free
 from tests.epp.dataplane import DUPLEX, one_endpoint
+from tests.ports import free_port
 
 WITHOUT_GRPC = """
 import sys
@@ -29,12 +30,6 @@ sys.modules.update({"grpc": None, "grpc_health": None, "envoy": None})
 from gateway.cli import run
 sys.exit(run(sys.argv[1:]))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,6 +23,7 @@ import pytest
 from gateway.types import Result
 from tests.answers import hang, reply, stream
 from tests.epp.dataplane import Picker, picker
+from tests.ports import free_port
 from tests.stub import Call, Stub
 
 ENVOY = shutil.which("envoy")
@@ -111,12 +111,6 @@ async def ready(client: httpx.AsyncClient, admin: int) -> None:
             if health and health[0].endswith("::healthy"):
                 return
             await asyncio.sleep(0.05)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.parametrize("mode", sorted(MODES))

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.sim.command import add_arguments, main, settings_of
 from gateway.sim.faults import Faults
+from tests.ports import free_port
 
 PROGRAM = """
 import argparse, sys
@@ -67,13 +68,6 @@ def test_options_that_make_no_sense_are_one_line_and_status_2(
 
     assert status == 2
     assert complaint in capsys.readouterr().err
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 def test_a_taken_port_is_told_before_anything_is_announced(capsys: pytest.CaptureFixture[str]) -> None:

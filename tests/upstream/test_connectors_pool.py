@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -11,14 +10,10 @@ import pytest
 from gateway.errors import ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
 from gateway.upstream.client import Connector, Timeouts
 from tests.answers import close, hang, reset, stream, text
+from tests.ports import free_port
 from tests.stub import Answer, Call, Stub, ok
 from tests.upstream.conftest import Open
 from tests.upstream.exchange import closed, fetch, read, rest, send, until
-
-
-def unused_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 async def test_sequential_requests_share_a_connection(connector: Connector, stub: Stub) -> None:
@@ -161,7 +156,7 @@ async def test_iterator_is_not_sent_twice(connector: Connector, stub: Stub) -> N
 async def test_refused_connection_fails_in_send(open_connector: Open, stub: Stub) -> None:
     """RETRY-07: a refused connection shows in `send`, before anything could have gone to the client."""
     with pytest.raises(ConnectFailed):
-        await send(open_connector(f"http://127.0.0.1:{unused_port()}"))
+        await send(open_connector(f"http://127.0.0.1:{free_port()}"))
 
 
 async def test_name_that_does_not_resolve(open_connector: Open) -> None:
