@@ -1,9 +1,10 @@
-"""The connectors under test: both kinds, on both event loops that the gateway runs on."""
+"""Fixtures: connectors of both kinds, on both event loops that the gateway runs on, and places to connect to."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 import uvloop
@@ -49,3 +50,11 @@ async def open_connector(request: pytest.FixtureRequest) -> AsyncIterator[Open]:
 @pytest.fixture
 async def connector(open_connector: Open, stub: Stub) -> Connector:
     return open_connector(stub.url)
+
+
+@pytest.fixture
+def refused() -> Iterator[str]:
+    """A URL that refuses connections for as long as the test runs."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -8,27 +8,8 @@ import pytest
 
 from gateway.errors import NothingAvailable, TooManyRequests
 from gateway.types import Result
-from gateway.upstream.lease import Lease
-from gateway.upstream.pools import Pools
+from tests.upstream.door import ONE, TWO, limited, one, stand
 from tests.upstream.live import Clock, only, policy_of, still
-
-ONE = {"p": ["http://a:1"]}
-TWO = {"p": ["http://a:1"], "q": ["http://b:1"]}
-
-
-def limited(in_flight: int, *, queue: int = 10, wait: str = "10s") -> str:
-    return f", limits: {{in_flight: {in_flight}, queue: {queue}, queue_wait: {wait}}}"
-
-
-def one(in_flight: int = 1, **more: object) -> Pools:
-    return still(policy_of(ONE, own={"p": limited(in_flight, **more)}))  # type: ignore[arg-type]
-
-
-async def stand(pools: Pools, *order: str, **how: object) -> asyncio.Task[Lease]:
-    """A request that waits, once it stands in the queue."""
-    task = asyncio.create_task(pools.admit(order or ("p",), **how))  # type: ignore[arg-type]
-    await asyncio.sleep(0)
-    return task
 
 
 class TestRoom:

@@ -11,12 +11,8 @@ from hypothesis import strategies as st
 from gateway.types import Result
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
+from tests.upstream.door import limited
 from tests.upstream.live import Clock, policy_of, still
-
-
-def limited(in_flight: int, *, queue: int = 10, wait: str = "10s") -> str:
-    return f", limits: {{in_flight: {in_flight}, queue: {queue}, queue_wait: {wait}}}"
-
 
 STEPS = st.one_of(
     st.tuples(

@@ -2,46 +2,15 @@
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Iterator
-
 import pytest
 
 from gateway.errors import ConnectionLost
 from gateway.types import Result
 from gateway.upstream.breaker import Gate
-from gateway.upstream.pools import Pools
-from gateway.upstream.proxy import Opened
 from tests.answers import close, cut_stream, raw, reply, reset, stream, text
 from tests.stub import Answer, Stub
+from tests.upstream.attempts import DONE, ERROR, EVENT, GOOD, WHOLE, body_of, counts
 from tests.upstream.live import Client, only, policy_of, wired
-
-EVENT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
-DONE = b"data: [DONE]\n\n"
-GOOD = stream(EVENT, DONE)
-ERROR = b'data: {"error":{"message":"engine died","code":500}}\n\n'
-WHOLE = reply({"choices": [{"message": {"content": "hi"}}]})
-
-
-@pytest.fixture
-def refused() -> Iterator[str]:
-    """A URL that refuses connections for as long as the test runs."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
-
-
-async def body_of(opened: Opened) -> bytes:
-    """The rest of the answer; gives the lease back, as the relay does."""
-    pieces = [opened.first or b""]
-    while piece := await opened.response.read():
-        pieces.append(piece)
-    opened.lease.release(Result.OK)
-    return b"".join(pieces)
-
-
-def counts(pools: Pools) -> list[int]:
-    return [count for pool in pools for count in (pool.in_flight, pool.waiting, pool.eligible)]
 
 
 class TestFailOver:
