@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
 from dataclasses import fields
@@ -108,6 +109,33 @@ def test_the_answer_headers_of_the_readme_are_those_of_its_request(
 def test_every_policy_is_in_the_readme() -> None:
     """The table of examples is whole."""
     assert [p.name for p in sorted((ROOT / "policies").glob("*.yaml")) if f"`{p.name}`" not in README] == []
+
+
+def names_in(module: Path) -> set[str]:
+    """What a module defines at top level, and the methods of its classes as `Class.method`."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{part.name}" for part in node.body if hasattr(part, "name")}
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_the_map_leads_to_names_that_exist() -> None:
+    """Each question of the table "where to look" is answered by modules and names of today."""
+    section = README.partition("Where to look for one behaviour")[2].partition("**Words.**")[0]
+    rows = re.findall(r"^\| (.+\?) \| (.+) \|$", section, re.MULTILINE)
+    lost = []
+    for question, answer in rows:
+        for module, names in re.findall(r"`([a-z_/]+\.py)`((?:,? `[A-Za-z_.]+`)*)", answer):
+            known = names_in(ROOT / "gateway" / module)
+            lost += [(question, module, name) for name in re.findall(r"`(.+?)`", names) if name not in known]
+
+    assert lost == []
+    assert len(rows) >= 15
 
 
 def test_the_policies_of_the_readme_load() -> None:
