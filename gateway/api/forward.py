@@ -158,7 +158,8 @@ def _early_beats(core: Core, incoming: Incoming) -> EarlyBeats | None:
 def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: EarlyBeats | None) -> Call:
     """`asked` will hold the pools whose attempt was asked for usage."""
     scope, policy, key = incoming.scope, incoming.active.policy, incoming.exchange.key
-    decision = incoming.exchange.decision
+    decision, features = incoming.exchange.decision, incoming.exchange.features
+    stream = features is not None and features.stream
 
     def body(pool: str) -> bytes | AsyncIterator[bytes]:
         sent = plan.body(served_name(policy, plan.model, pool))
@@ -178,9 +179,9 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         wait_for_first=policy.server.heartbeat is None or early is not None,
         work=work_of(decision),
         endpoint=decision.endpoint if decision else None,
-        first=_first(incoming.exchange),
-        more=_more(core, incoming.exchange),
-        stream=incoming.exchange.features is not None and incoming.exchange.features.stream,
+        first=partial(_first, incoming.exchange),
+        more=None if stream else partial(_more, core, incoming.exchange),
+        stream=stream,
         key=key.name if key else None,
         priority=key.priority if key else 0,
     )
@@ -200,7 +201,7 @@ def _first(exchange: Exchange) -> float:
 def _more(core: Core, exchange: Exchange) -> float:
     """Seconds that a whole answer's first byte may take beyond a stream's: all its tokens come before it."""
     decision, estimate, features = exchange.decision, exchange.estimate, exchange.features
-    if decision is None or estimate is None or features is None or features.stream:
+    if decision is None or estimate is None or features is None:
         return 0.0
     return longest_decode(decision, estimate, features, core.learned.routing.curves)
 

@@ -3,7 +3,7 @@
 1. rules.py settles what a bound, a choice list or the client's hint settles.
 2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
 3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template. Where it is
-   sure of a template, one request in eight is read and the prior asked; its word stands for the rest (recall.py).
+   sure of a template, one request in 8 to 32 is read and the prior asked; its word stands for the rest (recall.py).
    The task is told after that (tasks.py): what is expected to be long is no label.
 4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
 
@@ -49,6 +49,8 @@ _HISTORY = 3.0  # observations from which history is said to settle an estimate
 _SETTLED = 6.0
 _SURE = 0.3
 """Observations, and the expected error, log2, from which what the prior says of a template is kept."""
+_UNSURE = 0.6
+"""And the error from which it no longer is."""
 _TEMPLATE = LEVELS.index("template")
 _LONG = log2p(64)
 _PREFIX = struct.Struct("<II")
@@ -120,6 +122,8 @@ class Estimator:
         known = self._recall.take(keys[_TEMPLATE])
         if known is not None:
             chain = self._history.chain(keys, known.location, known.spread)
+            if chain.spread > _UNSURE:
+                self._recall.drop(keys[_TEMPLATE])
             return True, _Pending(features, chain, features.hint_task or known.task)
         guess = self._prior.guess(signals(features))
         location, spread = guess.location, guess.spread

@@ -94,15 +94,6 @@ def read_ask(user: str, system: str) -> Asking:
     return _merge(lead, others, place, _groups(told, head, tail or head))
 
 
-def text_of_ask(user: str, system: str, place: Place) -> str:
-    """The ask's text alone, where it is known in which place it stands."""
-    ask = locate(user)
-    if place is Place.SYSTEM:
-        return f"{ends(system)}\n{ask.head}"
-    first, second = (ask.tail, ask.head) if place is Place.END else (ask.head, ask.tail)
-    return f"{first}\n{second}" if first and second else first or second
-
-
 def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
     """What the lexicon says of the system prompt, the turn's first line, its edges and its last line."""
     first, last = head.groups, tail.groups

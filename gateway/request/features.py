@@ -10,7 +10,7 @@ from __future__ import annotations
 from operator import mul
 from typing import NamedTuple
 
-from gateway.request.asking import read_ask, text_of_ask
+from gateway.request.asking import read_ask
 from gateway.request.content import Dialogue, read
 from gateway.request.examples import in_prompt, in_turns
 from gateway.request.formats import as_chat
@@ -72,13 +72,13 @@ def extract(
     profile, text_bytes, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
     few_shot, few_shots, last_answer = _examples(dialogue, code)
     keys = text_keys(dialogue.system, dialogue.user)
-    user, system = dialogue.user, dialogue.system
     reading = known(reading_key(keys.template, params.key, dialogue.after_tool)) if known and keys.template else None
     if reading is None:
-        asking = read_ask(user, system)
+        asking = read_ask(dialogue.user, dialogue.system)
         reading, instruction = read_of_ask(asking, params, code, after_tool=dialogue.after_tool), asking.text
     else:
-        instruction = text_of_ask(user, system, reading.place)
+        # Only a second opinion reads it, which is not asked about what is known.
+        instruction = dialogue.user
     found = _Found(
         dialogue=dialogue,
         params=params,

@@ -46,6 +46,10 @@ SAME_POOL = 2
 """Attempts in one pool before the next pool comes first."""
 
 
+def _unknown() -> float:
+    return math.inf
+
+
 @keyword_record
 class Call:
     """What to send, whichever endpoint gets it. `body` and `headers` may depend on it (served name, its own key)."""
@@ -65,9 +69,9 @@ class Call:
     """URL of the endpoint of the first pool that has the conversation's prefix cached: taken if it has a place."""
     work: float = 1.0
     """Expected seconds of service, for fairness in the queue."""
-    first: float = math.inf
-    """Expected seconds to the answer's first byte; infinite where nothing is known."""
-    more: float = 0.0
+    first: Callable[[], float] = _unknown
+    """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
+    more: Callable[[], float] | None = None
     """Seconds beyond `timeouts.first_byte` that a whole answer's tokens may take, which come before its first byte."""
     stream: bool = False
     """The answer comes in pieces, if it is a good one."""
@@ -166,7 +170,7 @@ class Attempts:
         call = self._call
         lease.move, lease.stream = self._move, call.stream
         # More time is for an engine that its page shows at work; of one that tells nothing the limit is all there is.
-        lease.more = call.more if call.more and lease.endpoint.tells(self.sent_at) else 0.0
+        lease.more = call.more() if call.more and lease.endpoint.tells(self.sent_at) else 0.0
         try:
             opened = await _attempt(lease, call, self._pools)
             lease.move = None
@@ -176,7 +180,7 @@ class Attempts:
             return None, full
         except UpstreamTimeout as late:
             lease.release(Result.BACKEND_ERROR if late.phase == "connect" else Result.TIMEOUT)
-            return None, late if late.phase != "first_byte" else why_late(late, lease, call.first)
+            return None, late if late.phase != "first_byte" else why_late(late, lease, call.first())
         except UpstreamError as failed:
             lease.release(Result.BACKEND_ERROR)
             if isinstance(failed, Dropped):

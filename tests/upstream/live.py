@@ -113,9 +113,9 @@ class Client:
             pools=order or tuple(pool.name for pool in self.pools),
             attempts=attempts,
             wait_for_first=wait_for_first,
-            first=first,
+            first=lambda: first,
             stream=stream,
-            more=more,
+            more=lambda: more,
         )
         return await self.last.open(call)
 
