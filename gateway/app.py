@@ -220,7 +220,7 @@ async def sending(tracer: Tracer | None) -> AsyncIterator[None]:
 def adopt(core: Core, active: Active) -> None:
     """Makes a policy the live one, at the start and on every reload: everything that follows it, then the swap."""
     policy = active.policy
-    core.metrics.allow(policy.models, policy.pools)
+    core.metrics.allow({name: model.pools for name, model in policy.models.items()}, policy.pools)
     core.pools.apply(core.discovery.fill(policy))
     core.limits.apply(policy.access)
     core.active = core.canary.beside(active) if core.canary else active

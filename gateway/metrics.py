@@ -4,6 +4,10 @@ Labels take values from the policy and from our own enums only; anything else is
 series. What requests add to is found by one look-up per request and counted in plain numbers, see `gateway.tally`.
 Whoever shows the registry calls `settle` before; with several workers each does so after every few requests besides,
 since another one may show what it counts.
+
+A counter's series that an alert may wait for is there at 0 before its first event, since `rate` sees no increase in a
+series that begins at 1: what the policy bounds to a few (`allow`); and every outcome and reason of a model and pool
+beside the first that they have, so that what a policy has and nobody uses makes no pages.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.samples import Exemplar
 
 from gateway.tally import Count, Series, Spread, Tallies
-from gateway.types import Outcome, Result
+from gateway.types import Outcome, Reason, Result
 
 OTHER = "other"
 NONE = "none"
@@ -25,6 +29,12 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 
 LONG_SECONDS = (*SECONDS, 120.0, 300.0, 600.0, 1800.0)
 TPOT_SECONDS = (0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2)
 OVERHEAD_SECONDS = (0.0001, 0.0002, 0.0004, 0.0008, 0.0015, 0.003, 0.006, 0.0125, 0.025, 0.05, 0.1, 0.5)
+RETRY_CLASSES = (
+    *("connect", "connections", "lost", "moved", "hung", "overdue", "late"),
+    *("status_502", "status_503", "error_event", "decisions"),
+)
+"""Of attempts that are followed by another, see `upstream.retry`; the last is `api.labels`' own."""
+GUIDED_ACTIONS = ("translate", "refuse", "pass")
 RATIOS = (0.1, 0.25, 0.5, 0.71, 0.83, 1.0, 1.2, 1.41, 2.0, 4.0, 10.0)
 
 
@@ -99,6 +109,8 @@ class Metrics:
         self.shown_endpoints, self.shown_sources = set(), set()
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)
+        for action in GUIDED_ACTIONS:
+            self.legacy_guided.labels(action)
         self._add_gauges()
 
     def _add_gauges(self) -> None:
@@ -114,10 +126,18 @@ class Metrics:
         self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")
         self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.", "livemax")
 
-    def allow(self, models: Collection[str], pools: Collection[str]) -> None:
-        """The label values that the live policy knows; all others become `other`."""
+    def allow(self, models: Mapping[str, Collection[str]], pools: Collection[str]) -> None:
+        """The label values that the live policy knows, its models each with its pools; all others become `other`."""
         self._models, self._pools = models, pools
         self._alike.clear()
+        for pool in pools:
+            for error_class in RETRY_CLASSES:
+                self.child(self.retries, pool, error_class)
+        for model, served_by in models.items():
+            # Those that no pool was chosen for: refused by a limit, turned away at the door.
+            self._outcomes(model, NONE, NONE)
+            for pool in served_by:
+                self.output_tokens.labels(model, pool)
 
     def retried(self, pool: str, error_class: str) -> None:
         self.child(self.retries, self.pool_label(pool), error_class).inc()
@@ -169,6 +189,10 @@ class Metrics:
             OTHER if model is None else self.model_label(model),
             NONE if pool is None else self.pool_label(pool),
         )
+        self._outcomes(*place, task or NONE)
+        if pool is not None:
+            for each in Reason:
+                self.decisions.labels(*place, each)
         found = self._alike[key] = _Alike(
             requests=self.count(self.requests, *place, task or NONE, result or NONE),
             seconds=spread(self.request_seconds, place),
@@ -178,6 +202,11 @@ class Metrics:
             output_tokens=self.count(self.output_tokens, *place),
         )
         return found
+
+    def _outcomes(self, model: str, pool: str, task: str) -> None:
+        """All ends that such requests can have, at 0 where none had it yet."""
+        for result in Result:
+            self.requests.labels(model, pool, task, result)
 
     def _find_ratios(self, key: tuple[str, str]) -> tuple[Spread, Spread]:
         task, language = key

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import random
+import re
 from dataclasses import replace
 from itertools import product
 
@@ -11,10 +13,12 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.samples import Exemplar
 
+from gateway.api.labels import FALLBACK
 from gateway.exposition import WithExemplars
-from gateway.metrics import SECONDS, Metrics
+from gateway.metrics import RETRY_CLASSES, SECONDS, Metrics
 from gateway.tally import Count, Spread, Tallies
 from gateway.types import Api, Decision, Estimate, Features, Outcome, Reason, Result, Task, Usage
+from gateway.upstream import retry
 
 LABELS = {"trace_id": "ab", "span_id": "cd"}
 
@@ -98,13 +102,13 @@ class TestMetrics:
         """Under its model, pool, task and result, and nowhere else."""
         registry = CollectorRegistry()
         metrics = Metrics(registry)
-        metrics.allow({"m", "n"}, {"p", "q"})
+        metrics.allow({"m": ["p", "q"], "n": ["p", "q"]}, {"p", "q"})
         for model, pool, result in product("mn", "pq", Result):
             metrics.observe(ended(result, model, pool))
         metrics.settle()
 
         told = {key: value for key, (value, _) in samples(registry).items()}
-        requests = [value for key, value in told.items() if key[0] == "gateway_requests_total"]
+        requests = [value for key, value in told.items() if key[0] == "gateway_requests_total" and value]
         assert requests == [1.0] * (4 * len(Result))
         place = (("model", "m"), ("pool", "q"))
         assert told["gateway_request_seconds_count", place] == len(Result)
@@ -118,7 +122,7 @@ class TestMetrics:
         """Its first byte comes when its last token is there; an alert on first tokens would ring for long answers."""
         registry = CollectorRegistry()
         metrics = Metrics(registry)
-        metrics.allow({"m"}, {"p"})
+        metrics.allow({"m": ["p"]}, {"p"})
         streamed = ended()
         assert streamed.features is not None
         for outcome in (streamed, replace(streamed, features=replace(streamed.features, stream=False))):
@@ -135,21 +139,70 @@ class TestMetrics:
         registry = CollectorRegistry()
         metrics = Metrics(registry)
         metrics.observe(ended(model="hostile", pool="made up"))
-        metrics.allow({"hostile"}, {"made up"})
+        metrics.allow({"hostile": ["made up"]}, {"made up"})
         metrics.observe(ended(model="hostile", pool="made up"))
         metrics.observe(replace(ended(Result.REJECTED), decision=None, estimate=None))
         metrics.settle()
 
         told = [
             tuple(value for _, value in labels)
-            for name, labels in samples(registry)
-            if name == "gateway_requests_total"
+            for (name, labels), (value, _) in samples(registry).items()
+            if name == "gateway_requests_total" and value
         ]
         assert sorted(told) == [
             ("hostile", "ok", "made up", "chat"),
             ("other", "ok", "other", "chat"),
             ("other", "rejected", "none", "none"),
         ]
+
+
+class TestBeforeTheFirstEvent:
+    def test_counters_that_alerts_wait_for_are_there(self) -> None:
+        """At 0, for what the policy has and what a reload brings; what was counted stays."""
+        registry = CollectorRegistry()
+        metrics = Metrics(registry)
+        metrics.allow({"m": ["p"]}, ["p"])
+        told = {key: value for key, (value, _) in samples(registry).items()}
+        assert set(told.values()) == {0.0}
+        of_retries = {dict(labels)["class"] for name, labels in told if name == "gateway_retries_total"}
+        assert of_retries == set(RETRY_CLASSES)
+        place = (("model", "m"), ("pool", "p"))
+        assert ("gateway_output_tokens_total", place) in told
+        refused = (("model", "m"), ("outcome", "rejected"), ("pool", "none"), ("task", "none"))
+        assert ("gateway_requests_total", refused) in told
+
+        metrics.retried("p", "lost")
+        metrics.allow({"m": ["p", "q"]}, ["p", "q"])
+        told = {key: value for key, (value, _) in samples(registry).items()}
+        lost = [told["gateway_retries_total", (("class", "lost"), ("pool", pool))] for pool in "pq"]
+        assert lost == [1.0, 0.0]
+
+    def test_a_failure_after_an_answer_is_an_increase(self) -> None:
+        """Every outcome and reason beside the first ones of a model and pool; none of tasks that never came."""
+        registry = CollectorRegistry()
+        metrics = Metrics(registry)
+        metrics.allow({"m": ["p"]}, ["p"])
+        metrics.observe(ended())
+        metrics.settle()
+
+        told = {
+            dict(labels)["outcome"]: value
+            for (name, labels), (value, _) in samples(registry).items()
+            if name == "gateway_requests_total" and dict(labels)["pool"] == "p"
+        }
+        assert told == {result.value: float(result is Result.OK) for result in Result}
+        spilt = (("model", "m"), ("pool", "p"), ("reason", "spill"))
+        assert samples(registry)["gateway_decisions_total", spilt][0] == 0.0
+
+    def test_every_class_of_retries_is_known(self) -> None:
+        """What the attempt loop can name, in its own words, and the question for a label."""
+        named = {
+            found
+            for function in (retry.class_of, retry.class_of_answer)
+            for found in re.findall(r'"([a-z_]+)"', "".join(re.findall(r"return .*", inspect.getsource(function))))
+        }
+        statuses = {f"status_{status}" for status in retry.RETRY_STATUSES}
+        assert {*named, *statuses, FALLBACK} == set(RETRY_CLASSES)
 
 
 def test_sums_over_workers_carry_the_exemplars_of_the_one_that_answers() -> None:

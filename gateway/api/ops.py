@@ -6,13 +6,14 @@ import asyncio
 import math
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -31,6 +32,8 @@ from gateway.policy.watch import ReloadState
 
 GAUGE_SECONDS = 1.0
 MOST_DECISIONS = 1000
+SHOWN_BYTES = 80
+"""Of a parameter that is refused."""
 
 
 def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
@@ -252,6 +255,23 @@ def shape_errors(frame: FastAPI) -> None:
         )
 
     @frame.exception_handler(RequestValidationError)
-    async def _invalid(_: Request, error: RequestValidationError) -> Response:
-        fields = ", ".join(".".join(map(str, row["loc"])) for row in error.errors())
-        return Response(BadRequest(f"invalid: {fields}").body(), status_code=400, media_type="application/json")
+    async def _invalid(request: Request, error: RequestValidationError) -> Response:
+        told = bad_parameter(error.errors(), request.scope.get("route"))
+        return Response(told.body(), status_code=told.status, media_type="application/json")
+
+
+def bad_parameter(rows: Sequence[Mapping[str, Any]], route: object) -> BadRequest:
+    """The first parameter that cannot be used: its name, what came, and what the route takes instead."""
+    row = rows[0]
+    name = str(row["loc"][-1])
+    came = str(row.get("input"))
+    shown = came if len(came) <= SHOWN_BYTES else came[:SHOWN_BYTES] + "..."
+    return BadRequest(f"`{name}` is `{shown}`; it must be {_allowed(name, row, route)}", param=name)
+
+
+def _allowed(name: str, row: Mapping[str, Any], route: object) -> str:
+    """In words, from the route's own declaration: the frame's error tells only the bound that was passed."""
+    fields = route.dependant.query_params if isinstance(route, APIRoute) else []
+    rules = [rule for field in fields if field.alias == name for rule in field.field_info.metadata]
+    low, high = ([getattr(rule, end) for rule in rules if hasattr(rule, end)] for end in ("ge", "le"))
+    return f"a whole number from {low[0]} to {high[0]}" if low and high else f"otherwise: {row['msg']}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -44,3 +45,24 @@ async def test_an_explanation_takes_no_larger_body_than_a_request() -> None:
         told = await ask(running.url, chat("x" * 2000), "/gateway/explain")
 
     assert told.status == 413
+
+
+@pytest.mark.parametrize("came", ["x", "0", "1001", "-3", "", "1.5", "%e3%81%82", "5&limit=y"])
+async def test_a_parameter_that_is_wrong_is_named_with_what_is_allowed(came: str) -> None:
+    """400 in the usual shape: which parameter, what came, and the range; what is right is answered."""
+    async with gateway(one_pool("http://127.0.0.1:1")) as running:
+        told = await get(running.url, f"/gateway/decisions?limit={came}")
+        right = await get(running.url, "/gateway/decisions?limit=1000")
+
+    assert (told.status, told.error["param"], right.status) == (400, "limit", 200)
+    given = parse_qs(f"limit={came}", keep_blank_values=True)["limit"][-1]
+    assert told.error["message"] == f"`limit` is `{given}`; it must be a whole number from 1 to 1000"
+
+
+async def test_what_a_wrong_parameter_quotes_is_short() -> None:
+    """A page of digits does not come back whole."""
+    async with gateway(one_pool("http://127.0.0.1:1")) as running:
+        told = await get(running.url, f"/gateway/decisions?limit={'9' * 4000}")
+
+    assert told.status == 400
+    assert len(str(told.error["message"])) < 200
