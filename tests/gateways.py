@@ -41,8 +41,8 @@ class Running:
         )
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits until the condition holds; ten seconds at most."""
-        async with asyncio.timeout(10):
+        """Waits until the condition holds; a minute at most."""
+        async with asyncio.timeout(60):
             while not condition():
                 await asyncio.sleep(0.005)
 

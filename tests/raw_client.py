@@ -114,7 +114,7 @@ async def ask(
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
     async with connected(url) as client:
         await client.send(target, raw, method=method, headers=headers)
-        return await asyncio.wait_for(client.answer(), 20)
+        return await asyncio.wait_for(client.answer(), 60)
 
 
 async def get(url: str, target: str) -> Answer:

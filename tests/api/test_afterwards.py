@@ -38,7 +38,7 @@ async def test_outcomes_are_taken_a_little_later_and_in_order() -> None:
     for number in range(20):
         afterwards.add(outcome(number))
     assert seen.ids == []
-    await asyncio.wait_for(seen.all.wait(), 10)
+    await asyncio.wait_for(seen.all.wait(), 60)
     assert seen.ids == [str(number) for number in range(20)]
 
 
@@ -90,7 +90,7 @@ async def test_an_observer_that_fails_does_not_stop_the_rest(caplog: pytest.LogC
     afterwards = Afterwards(lambda: (fail, seen), lambda: 0.0)
     afterwards.add(outcome(1))
     afterwards.add(outcome(2))
-    await asyncio.wait_for(seen.all.wait(), 10)
+    await asyncio.wait_for(seen.all.wait(), 60)
     assert seen.ids == ["1", "2"]
     assert "a fault" in caplog.text
 
@@ -119,7 +119,7 @@ async def test_it_says_when_those_that_waited_are_done_with() -> None:
     afterwards = Afterwards(lambda: (seen,), lambda: 0.0, taken)
     for number in range(3):
         afterwards.add(outcome(number))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await done.wait()
 
     assert told == [["0", "1", "2"]]

@@ -355,7 +355,7 @@ class TestDecoded:
             await stub.until(lambda: len(stub.requests) == 1)
             task.cancel()
             await asyncio.wait([task])
-            await asyncio.wait_for(stub.connections[0].closed.wait(), 10)
+            await asyncio.wait_for(stub.connections[0].closed.wait(), 60)
             await running.until(lambda: running.in_flight == 0)
 
             assert targets(stub) == [b"/v1/decisions"]

@@ -69,10 +69,10 @@ class Backend:
 
     def faults(self, switches: Mapping[str, Any]) -> None:
         """Replaces all fault switches; an empty mapping heals."""
-        httpx.post(f"{self.url}/sim/faults", json=dict(switches), timeout=10, trust_env=False).raise_for_status()
+        httpx.post(f"{self.url}/sim/faults", json=dict(switches), timeout=60, trust_env=False).raise_for_status()
 
     def open_requests(self) -> int:
-        stats = httpx.get(f"{self.url}/sim/stats", timeout=10, trust_env=False).json()
+        stats = httpx.get(f"{self.url}/sim/stats", timeout=60, trust_env=False).json()
         return int(stats["running"]) + int(stats["waiting"]) + int(stats["open"])
 
 

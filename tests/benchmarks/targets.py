@@ -187,7 +187,7 @@ def answers(port: int, headers: dict[str, str], exact: int | None) -> bool:
     """Whether one request through `port` comes back whole."""
     if not listens(port):
         return False
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     try:
         sending = {"content-type": "application/json", **headers}
         connection.request("POST", "/v1/chat/completions", wire.chat_body(1000), sending)

@@ -144,7 +144,7 @@ class TestLoad:
     async def test_a_wrong_answer_is_an_error(self, answer: bytes, error: str) -> None:
         """A status, a length or a text that is not the upstream's is counted by kind and completes nothing."""
         async with raw_server(answer) as port:
-            result = await loaded(Job(port, 1, 0.2, warmup_s=0.0, answer_bytes=len(wire.answer_body())))
+            result = await loaded(Job(port, 1, 1.0, warmup_s=0.0, answer_bytes=len(wire.answer_body())))
 
         assert result.completed == 0
         assert set(result.errors) == {error}
@@ -153,7 +153,7 @@ class TestLoad:
         """A stream with fewer tokens than asked for is an error, though it ends properly."""
         events = wire.token_event(10**9, 10**9, b"") + wire.closing_events(1, False)
         async with raw_server(response("200 OK", events, "text/event-stream")) as port:
-            result = await loaded(Job(port, 1, 0.2, warmup_s=0.0, stream={"tokens": 2, "interval_us": 1000}))
+            result = await loaded(Job(port, 1, 1.0, warmup_s=0.0, stream={"tokens": 2, "interval_us": 1000}))
 
         assert set(result.errors) == {"1 of 2 tokens"}
 

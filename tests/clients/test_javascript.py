@@ -34,7 +34,7 @@ def url() -> Iterator[str]:
 
 def run(script: str, url: str) -> dict[str, Any]:
     """What the script saw."""
-    done = subprocess.run(["node", script, url], cwd=JS, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["node", script, url], cwd=JS, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert isinstance(seen, dict)

@@ -23,7 +23,7 @@ def test_it_prints_an_answer(tmp_path: Path, options: tuple[str, ...]) -> None:
             env={**os.environ, "LLM_USER_PATH": str(tmp_path)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
         )
 
     assert done.returncode == 0, done.stderr

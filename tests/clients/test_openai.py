@@ -111,7 +111,7 @@ async def test_retries_and_time_outs_are_seen_as_such() -> None:
     """The SDK repeats a 429 and a 503 after `Retry-After`; where the back end is silent, its time-out is raised."""
     busy = reply({"error": {"message": "full", "type": "x", "param": None, "code": 429}}, 429, [("retry-after", "0")])
     ok = reply({"id": "x", "object": "chat.completion", "choices": [], "model": "m", "created": 1})
-    policy = one_pool("{url}", extra=", retry: {attempts: 1}, timeouts: {first_byte: 300ms}")
+    policy = one_pool("{url}", extra=", retry: {attempts: 1}, timeouts: {first_byte: 2s}")
     async with (
         Stub(ok) as stub,
         gateway(policy.replace("{url}", stub.url)) as running,

@@ -175,7 +175,7 @@ async def test_replicas_share_the_log_through_redis() -> None:
         for store in stores:
             await store.start(View)
         one, two = (DecisionLog(lambda: Logging(), store) for store in stores)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not stores[0].status().connected or not stores[1].status().connected:
                 await asyncio.sleep(0.01)
             for outcome in outcomes(policy(), [5, 400]):

@@ -76,7 +76,7 @@ routing: {{exploration: 0}}
 
 async def _work(url: str, number: int) -> None:
     """Each prompt in each pool in turn, and by choice, so that pools can be compared."""
-    async with httpx.AsyncClient(base_url=url, timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, timeout=60, trust_env=False) as client:
         for at in range(1_000_000):
             body = {
                 "model": "m",
@@ -134,7 +134,7 @@ scrape_configs: [{{job_name: gateway, static_configs: [{{targets: ["{target.remo
         "--log.level=error",
     )
     try:
-        async with httpx.AsyncClient(timeout=10, trust_env=False) as client:
+        async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
             running = Prometheus(f"http://{address}", client)
             async with asyncio.timeout(60):
                 while not await _ready(client, running.url):

@@ -95,7 +95,7 @@ class Api:
             writer.transport.abort()
 
     async def until_watched(self, times: int) -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.watched_from) < times or not self._watchers:
                 self.news.clear()
                 await self.news.wait()

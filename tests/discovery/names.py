@@ -69,7 +69,7 @@ class Heard:
 
     async def until(self, condition: object) -> None:
         assert callable(condition)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not condition():
                 self.news.clear()
                 await self.news.wait()

@@ -36,7 +36,7 @@ async def test_leaving_amid_a_stream_closes_the_upstream_connection(how: str) ->
         await client.chunk()
         getattr(client, how)()
 
-        await asyncio.wait_for(stub.connections[0].closed.wait(), 10)
+        await asyncio.wait_for(stub.connections[0].closed.wait(), 60)
         assert stub.connections[0].by_client
         await running.until(lambda: running.counted("gateway_requests_total", outcome="client_closed") == 1)
         assert running.in_flight == 0
@@ -52,7 +52,7 @@ async def test_leaving_before_the_first_byte_closes_it_too(body: bytes, answer: 
         assert running.in_flight == 1
         client.close()
 
-        await asyncio.wait_for(stub.connections[0].closed.wait(), 10)
+        await asyncio.wait_for(stub.connections[0].closed.wait(), 60)
         await running.until(lambda: running.counted("gateway_requests_total", outcome="client_closed") == 1)
         assert running.in_flight == 0
 
@@ -130,7 +130,7 @@ async def test_a_client_that_half_closes_after_its_request_counts_as_gone() -> N
         await stub.until(lambda: bool(stub.requests))
         client.writer.write_eof()
 
-        await asyncio.wait_for(stub.connections[0].closed.wait(), 10)
+        await asyncio.wait_for(stub.connections[0].closed.wait(), 60)
         await running.until(lambda: running.in_flight == 0)
 
 

@@ -62,7 +62,7 @@ async def test_a_pool_grows_and_shrinks_with_its_name() -> None:
             later = await ask(running.url, chat())
             gate.set()
             rest = b""
-            while piece := await asyncio.wait_for(client.chunk(), 10):
+            while piece := await asyncio.wait_for(client.chunk(), 60):
                 rest += piece
 
             assert rest == delta("two", "stop") + DONE

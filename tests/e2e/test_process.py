@@ -29,7 +29,7 @@ OPENMETRICS = (("accept", "application/openmetrics-text; version=1.0.0"),)
 
 @asynccontextmanager
 async def process(policy: Path, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
-    """`gateway serve` on a free port; yields the process and its URL once it answers."""
+    """`gateway serve` on a free port; yields the process and its URL once it answers, for which it has a minute."""
     port = free_port()
     made = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--policy", str(policy), "--port", str(port), *options),
@@ -37,18 +37,22 @@ async def process(policy: Path, *options: str) -> AsyncIterator[tuple[asyncio.su
     )
     url = f"http://127.0.0.1:{port}"
     try:
-        async with httpx.AsyncClient(trust_env=False) as client:
-            for _ in range(600):
-                try:
-                    if (await client.get(url + "/health")).status_code == 200:
-                        break
-                except httpx.TransportError:
-                    await asyncio.sleep(0.05)
+        async with httpx.AsyncClient(trust_env=False) as client, asyncio.timeout(60):
+            while not await healthy(client, url):
+                assert made.returncode is None, "the gateway ended before it answered"
+                await asyncio.sleep(0.05)
         yield made, url
     finally:
         if made.returncode is None:
             made.terminate()
-            await asyncio.wait_for(made.wait(), 30)
+            await asyncio.wait_for(made.wait(), 60)
+
+
+async def healthy(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await client.get(url + "/health")).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 async def test_a_stop_signal_lets_streams_end_and_refuses_new_requests(tmp_path: Path) -> None:
@@ -68,13 +72,13 @@ async def test_a_stop_signal_lets_streams_end_and_refuses_new_requests(tmp_path:
             refused = await ask(url, chat())
             gate.set()
             rest = b""
-            while piece := await asyncio.wait_for(client.chunk(), 10):
+            while piece := await asyncio.wait_for(client.chunk(), 60):
                 rest += piece
 
             assert (refused.status, refused.header("retry-after")) == (503, "1")
             assert refused.header("connection") == "close"
             assert rest == delta("two", "stop") + DONE
-            assert await asyncio.wait_for(gateway.wait(), 15) == 0
+            assert await asyncio.wait_for(gateway.wait(), 60) == 0
 
 
 async def test_a_client_that_keeps_coming_does_not_hold_the_stop_up(tmp_path: Path) -> None:
@@ -107,11 +111,11 @@ async def test_a_stream_beyond_the_grace_is_told_so(tmp_path: Path) -> None:
             await client.head()
             await client.chunk()
             gateway.send_signal(signal.SIGTERM)
-            rest = await asyncio.wait_for(client.reader.read(), 20)
+            rest = await asyncio.wait_for(client.reader.read(), 60)
 
             assert b'"nothing_available"' in rest
             assert b"[DONE]" not in rest
-            assert await asyncio.wait_for(gateway.wait(), 15) == 0
+            assert await asyncio.wait_for(gateway.wait(), 60) == 0
             await stub.until(lambda: stub.open == 0)
 
 
@@ -154,7 +158,7 @@ async def test_each_worker_shows_its_own_exemplars(tmp_path: Path, monkeypatch: 
             for number in range(40):
                 await ask(url, chat(), headers=(("traceparent", f"00-{number + 1:032x}-{1:016x}-01"),))
             seen: set[frozenset[str]] = set()
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while len(seen) < 2:
                     page = await ask(url, b"", "/metrics", method="GET", headers=OPENMETRICS)
                     families = text_string_to_metric_families(page.body.decode())  # type: ignore[no-untyped-call]
@@ -202,7 +206,7 @@ async def run(*arguments: str, stdin: bytes = b"") -> tuple[int | None, str, str
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(made.communicate(stdin), 120)
+    out, err = await asyncio.wait_for(made.communicate(stdin), 300)
     return made.returncode, out.decode(), err.decode()
 
 
@@ -233,7 +237,7 @@ async def test_the_demo_ends_quietly_amid_requests() -> None:
         pass
     body = {"model": "gemma-4-e4b", "messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True}
     async with (
-        httpx.AsyncClient(timeout=30, trust_env=False) as client,
+        httpx.AsyncClient(timeout=60, trust_env=False) as client,
         client.stream("POST", f"{base}/v1/chat/completions", json={**body, "max_tokens": 4000}) as answer,
     ):
         await anext(answer.aiter_raw())
@@ -280,7 +284,7 @@ async def test_workers_forget_the_gauges_of_an_endpoint_that_has_gone(tmp_path: 
                 page = (await get(url, "/metrics")).body.decode()
                 return {one.url for one in (first, second) if f'endpoint="{one.url}"' in page}
 
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while await shown() != {first.url}:
                     await asyncio.sleep(0.1)
                 policy.write_text(one_pool(second.url))

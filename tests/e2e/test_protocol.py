@@ -30,7 +30,7 @@ async def sent(client: RawClient, raw: bytes) -> None:
 
 
 async def everything(client: RawClient) -> bytes:
-    return await asyncio.wait_for(client.reader.read(-1), 10)
+    return await asyncio.wait_for(client.reader.read(-1), 60)
 
 
 @pytest.mark.parametrize("split", [False, True])
@@ -44,9 +44,9 @@ async def test_an_offer_of_another_protocol_changes_nothing(split: bool) -> None
             if split:
                 await asyncio.sleep(0.01)
                 await sent(client, body)
-            assert (await asyncio.wait_for(client.answer(), 10)).status == 200
+            assert (await asyncio.wait_for(client.answer(), 60)).status == 200
         await sent(client, request(body) + raw + request(body))
-        assert [(await asyncio.wait_for(client.answer(), 10)).status for _ in range(3)] == [200] * 3
+        assert [(await asyncio.wait_for(client.answer(), 60)).status for _ in range(3)] == [200] * 3
 
         assert [seen.body for seen in stub.requests] == [body] * 5
         assert not {b"upgrade", b"http2-settings", b"connection"} & stub.requests[0].names()
@@ -56,7 +56,7 @@ async def test_a_tunnel_is_refused() -> None:
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
         await sent(client, b"CONNECT example.test:443 HTTP/1.1\r\nhost: example.test:443\r\n\r\n")
 
-        assert (await asyncio.wait_for(client.head(), 10))[0] in (400, 404, 405)
+        assert (await asyncio.wait_for(client.head(), 60))[0] in (400, 404, 405)
 
 
 async def test_http_1_0_gets_a_stream_without_chunks() -> None:
@@ -77,7 +77,7 @@ async def test_http_1_0_gets_a_stream_without_chunks() -> None:
 async def test_http_1_0_gets_a_whole_answer_with_its_length() -> None:
     async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
         await sent(client, request(json.dumps(chat()).encode(), version=b"1.0"))
-        got = await asyncio.wait_for(client.answer(), 10)
+        got = await asyncio.wait_for(client.answer(), 60)
 
         assert got.json() == OK
         assert await everything(client) == b""
@@ -88,7 +88,7 @@ async def test_what_is_no_http_is_refused_in_the_common_form(raw: bytes) -> None
     """ERROR-01: also where no request came to be."""
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
         await sent(client, raw)
-        got = await asyncio.wait_for(client.answer(), 10)
+        got = await asyncio.wait_for(client.answer(), 60)
 
         assert got.status == 400
         assert got.header("content-type") == "application/json"
@@ -101,6 +101,6 @@ async def test_a_head_without_end_is_refused() -> None:
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
         client.writer.write(b"GET /health HTTP/1.1\r\nx: ")
         client.writer.write(b"a" * 8 * LONGEST_HEAD)
-        status, _ = await asyncio.wait_for(client.head(), 10)
+        status, _ = await asyncio.wait_for(client.head(), 60)
 
         assert status == 431

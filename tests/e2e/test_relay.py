@@ -28,14 +28,14 @@ async def test_a_client_that_does_not_read_stops_its_back_end() -> None:
     async with Stub(flood) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
         await client.send("/v1/chat/completions", json.dumps(STREAM).encode())
         await client.head()
-        await asyncio.wait_for(flood.stuck.wait(), 20)
+        await asyncio.wait_for(flood.stuck.wait(), 60)
         (pool,) = running.core.pools
         (lease,) = pool.endpoints[0].leases
 
         assert not lease.waits
         sent, got = flood.sent, b""
         while flood.sent == sent:
-            got += await asyncio.wait_for(client.chunk(), 10)
+            got += await asyncio.wait_for(client.chunk(), 60)
         assert (event * (len(got) // len(event) + 1)).startswith(got)
         client.close()
         await running.until(lambda: running.in_flight == 0)

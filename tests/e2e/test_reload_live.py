@@ -68,7 +68,7 @@ async def test_a_running_stream_keeps_its_policy_and_its_endpoint(tmp_path: Path
             later = await ask(running.url, chat())
             gate.set()
             rest = b""
-            while piece := await asyncio.wait_for(client.chunk(), 10):
+            while piece := await asyncio.wait_for(client.chunk(), 60):
                 rest += piece
 
             assert later.status == 200

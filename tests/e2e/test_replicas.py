@@ -26,7 +26,7 @@ PATH = "/v1/chat/completions"
 SECRET = "sk-replicas"
 AUTH = (("authorization", f"Bearer {SECRET}"),)
 WHOLE = reply({"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": None})
-WITHIN = 20.0
+WITHIN = 60.0
 
 
 @pytest.fixture

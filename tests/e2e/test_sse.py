@@ -269,7 +269,7 @@ async def test_the_first_token_passes_while_the_second_is_awaited() -> None:
     async with Stub(answer) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
         await client.send("/v1/chat/completions", json.dumps(STREAM).encode())
         await client.head()
-        first = await asyncio.wait_for(client.chunk(), 10)
+        first = await asyncio.wait_for(client.chunk(), 60)
 
         assert not gate.is_set()
         assert first == delta("one")
@@ -288,7 +288,7 @@ async def test_heartbeats_fill_a_silence_and_are_no_first_token() -> None:
     ):
         await client.send("/v1/chat/completions", json.dumps(STREAM).encode())
         await client.head()
-        beats = [await asyncio.wait_for(client.chunk(), 10) for _ in range(2)]
+        beats = [await asyncio.wait_for(client.chunk(), 60) for _ in range(2)]
         gate.set()
 
         assert beats == [b": keep-alive\n\n"] * 2

@@ -45,9 +45,9 @@ class TestUploads:
             async with gateway(one_pool(stub.url)) as running, connected(running.url) as client:
                 form = MODEL + FILE + bytes(1000) + END
                 client.writer.write(head(f"content-length: {len(form)}") + form[:200])
-                await asyncio.wait_for(came.wait(), 10)
+                await asyncio.wait_for(came.wait(), 60)
                 client.writer.write(form[200:])
-                got = await asyncio.wait_for(client.answer(), 10)
+                got = await asyncio.wait_for(client.answer(), 60)
 
                 assert got.json() == {"text": "hi"}
 
@@ -72,7 +72,7 @@ class TestUploads:
             declared = await ask(running.url, form, PATH, headers=FORM)
             async with connected(running.url) as client:
                 client.writer.write(head("transfer-encoding: chunked") + b"%x\r\n%b\r\n" % (len(form), form))
-                counted = await asyncio.wait_for(client.answer(), 10)
+                counted = await asyncio.wait_for(client.answer(), 60)
 
             assert (declared.status, counted.status) == (413, 413)
             await running.until(lambda: running.in_flight == 0)
@@ -96,7 +96,7 @@ class TestUploads:
             async with connected(running.url) as client:
                 await client.send(PATH, MODEL + FILE + END, headers=FORM)
                 await stub.until(lambda: bool(stub.requests))
-            await asyncio.wait_for(stub.connections[0].closed.wait(), 10)
+            await asyncio.wait_for(stub.connections[0].closed.wait(), 60)
             await running.until(lambda: running.in_flight == 0)
 
     async def test_an_upload_goes_to_another_endpoint_where_nothing_was_sent(self) -> None:
@@ -231,12 +231,12 @@ async def test_expect_100_continue_is_answered_before_the_body() -> None:
     async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url)) as running:
         async with connected(running.url) as client:
             client.writer.write(f"{head}content-length: {len(body)}\r\n\r\n".encode())
-            assert (await asyncio.wait_for(client.head(), 10))[0] == 100
+            assert (await asyncio.wait_for(client.head(), 60))[0] == 100
             client.writer.write(body)
-            assert (await asyncio.wait_for(client.answer(), 10)).status == 200
+            assert (await asyncio.wait_for(client.answer(), 60)).status == 200
         async with connected(running.url) as client:
             client.writer.write(f"{head}content-length: 99999999999\r\n\r\n".encode())
-            assert (await asyncio.wait_for(client.answer(), 10)).status == 413
+            assert (await asyncio.wait_for(client.answer(), 60)).status == 413
 
         assert stub.requests[0].get(b"expect") is None
 
@@ -254,7 +254,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
                 path, json.dumps({"model": "m", "n": number}).encode(), headers=(("x-request-id", f"r{number}"),)
             )
         for number in range(6):
-            got = await asyncio.wait_for(client.answer(), 10)
+            got = await asyncio.wait_for(client.answer(), 60)
             assert got.json()["said"] == number
             assert got.header("x-request-id") == f"r{number}"
 
@@ -270,7 +270,7 @@ async def test_a_connection_is_kept_after_errors_of_every_kind() -> None:
             (b'{"model":"m"}', "/v1/chat/completions", "POST", 200),
         ):
             await client.send(path, body, method=method)
-            assert (await asyncio.wait_for(client.answer(), 10)).status == status
+            assert (await asyncio.wait_for(client.answer(), 60)).status == status
 
 
 async def test_request_ids_are_kept_made_and_returned() -> None:

@@ -24,7 +24,7 @@ from gateway.policy.load import parse_policy
 from gateway.settings import Settings
 from gateway.types import Outcome
 
-GUARD = 10.0
+GUARD = 60.0
 """Seconds after which a test gives up on something that should have happened; never a measure of speed."""
 DUPLEX = Modes(BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
 BUFFERED = Modes(BodyMode.BUFFERED, BodyMode.STREAMED)

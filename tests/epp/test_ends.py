@@ -217,7 +217,7 @@ async def test_health_is_told_by_service_and_turns_when_draining() -> None:
             return int((await stub.Check(health_pb2.HealthCheckRequest(service=service))).status)
 
         async def until(service: str, status: int) -> None:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while await said(service) != status:
                     await asyncio.sleep(0.01)
 

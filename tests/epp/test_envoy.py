@@ -96,12 +96,12 @@ def envoy(file: Path, admin: int) -> Iterator[None]:
             yield
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(60)
 
 
 async def ready(client: httpx.AsyncClient, admin: int) -> None:
     """Envoy listens and has found the picker healthy."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             try:
                 found = (await client.get(f"http://127.0.0.1:{admin}/clusters")).text

@@ -239,7 +239,7 @@ async def test_run_follows_the_file_until_cancelled(tmp_path: Path) -> None:
 
     task = asyncio.create_task(watched.watcher.run())
     replace_by_rename(watched.path, TEMPLATE % 2)
-    await asyncio.wait_for(watched.changed.wait(), 30)
+    await asyncio.wait_for(watched.changed.wait(), 60)
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 

@@ -70,5 +70,5 @@ class Server:
 @asynccontextmanager
 async def sim(settings: SimSettings = FAST) -> AsyncIterator[Server]:
     """Runs one simulated server."""
-    async with serve(create_app(settings)) as url, httpx.AsyncClient(base_url=url, timeout=10) as client:
+    async with serve(create_app(settings)) as url, httpx.AsyncClient(base_url=url, timeout=60) as client:
         yield Server(url, client)

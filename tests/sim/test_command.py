@@ -91,7 +91,7 @@ async def test_a_process_serves_and_stops_on_sigterm() -> None:
     )
     assert process.stderr is not None
     announcement = await process.stderr.readline()
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=10) as client:
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
         while not await answers(client):
             pass
         body = {"messages": [{"role": "user", "content": "x"}], "stream": True, "ignore_eos": True}

@@ -13,12 +13,21 @@ from gateway.state.redis import RedisStore
 from gateway.state.redis_connect import read_url
 from gateway.state.store import Ask, Grant, View
 
-LONG = 30.0
+LONG = 60.0
+"""Seconds: more than any machine takes for what should happen, so that only a failure ever waits for it."""
 
 
 def make_store(url: str, replica: str = "a", **options: Any) -> RedisStore:
+    """A store that gives a pipeline as long as it takes, unless `deadline` says otherwise."""
     address = read_url(url)
+    options = {"deadline": LONG, **options}
     return RedisStore(address.connect, replica=replica, prefix=address.prefix, rng=Random(replica), **options)
+
+
+def hurry(store: RedisStore, deadline: float) -> None:
+    """From now on a pipeline gets this long, in seconds. For a Redis that is about to be lost: with a short deadline
+    from the start, a busy machine could lose it before."""
+    store._quota._deadline = store._bulk._deadline = deadline
 
 
 @asynccontextmanager

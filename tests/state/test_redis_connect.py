@@ -9,7 +9,7 @@ import pytest
 from gateway.settings import InvalidSetting
 from gateway.state.redis_connect import read_url
 from tests.redis_server import RedisServer, redis_server
-from tests.state.stores import eventually, replicas, reserve
+from tests.state.stores import LONG, eventually, hurry, replicas, reserve
 
 
 @pytest.fixture
@@ -62,12 +62,14 @@ async def test_a_cluster_serves_every_verb(cluster: RedisServer) -> None:
 async def test_a_cluster_node_down_is_a_loss(cluster: RedisServer) -> None:
     """REDIS-04: errors of the cluster client count, and a node that is back is found."""
     url = f"redis+cluster://127.0.0.1:{cluster.port}"
-    async with replicas(url, interval=0.02, deadline=1.0) as (store,):
+    async with replicas(url, interval=0.02) as (store,):
         assert store.status().connected
+        hurry(store, 1.0)
         cluster.kill()
         await eventually(lambda: not store.status().connected)
         assert await reserve(store) is None
 
+        hurry(store, 5.0)
         cluster.start()
         await eventually(lambda: store.status().connected)
 
@@ -78,13 +80,15 @@ async def test_sentinel_finds_the_master_and_its_successor() -> None:
         second.command("REPLICAOF", "127.0.0.1", str(first.port))
         with RedisServer(sentinel_of=first.port) as sentinel:
             url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main"
-            async with replicas(url, interval=0.05, deadline=1.0) as (store,):
+            async with replicas(url, interval=0.05) as (store,):
                 assert store.status().connected
+                hurry(store, 1.0)
                 await eventually(lambda: sentinel.command("SENTINEL", "FAILOVER", "main").startswith("+OK"))
                 await eventually(lambda: "role:master" in second.command("INFO", "replication"))
                 await eventually(lambda: "role:slave" in first.command("INFO", "replication"))
                 await eventually(lambda: store.status().connected and ":1" in second.command("EXISTS", "gateway:views"))
 
+                hurry(store, LONG)
                 grant = await reserve(store)
                 assert grant
                 assert grant.units == 1

@@ -33,7 +33,7 @@ class Running:
 
     async def until(self, true: Callable[[], object]) -> None:
         """Waits for a state that scraping brings about."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not true():
                 await asyncio.sleep(0.005)
 

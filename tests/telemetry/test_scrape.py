@@ -111,7 +111,8 @@ async def test_a_hanging_endpoint_delays_no_other(fetch: Any) -> None:
     async with (
         serve(answering({"/metrics": never}), lifespan="off") as stuck,
         sim(FAST) as server,
-        scraping(pool("plain", stuck, server.url, interval=EVERY, stale_after=1.0), fetch=fetch) as running,
+        # Deadlines are five intervals: the hanging one's is long enough for the others to be read meanwhile.
+        scraping(pool("stuck", stuck, interval=0.5), pool("plain", server.url, interval=EVERY), fetch=fetch) as running,
     ):
         await running.until(lambda: hang)
         await running.scraped(server.url, times=3)
@@ -211,7 +212,7 @@ async def test_a_collapse_of_a_simulated_server_is_seen_and_its_end() -> None:
     async with sim(FAST_MTP) as server, scraping(pool("mtp", server.url, k=2, interval=EVERY), window=10.0) as running:
 
         async def traffic_until(state: MtpState) -> None:
-            async with asyncio.timeout(40):
+            async with asyncio.timeout(60):
                 while running.checklist.state("mtp", "e4b") is not state:
                     await _talk(server, count=8, tokens=60)
 

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
+PATIENCE_MS = 60_000
+"""How long what is expected may take to show; Playwright's own five seconds are few on a busy machine."""
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -22,6 +24,7 @@ def find_chromium() -> str:
 
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
     async with async_playwright() as playwright:
         # Without its sandbox, which containers and root accounts cannot have; it only ever sees loopback.
         browser = await playwright.chromium.launch(executable_path=find_chromium(), args=["--no-sandbox"])
@@ -37,7 +40,7 @@ async def page(browser: Browser, url: str, *, locale: str = "en-US", width: int 
     context = await browser.new_context(locale=locale, viewport={"width": width, "height": 800})
     faults: list[str] = []
     shown = await context.new_page()
-    shown.set_default_timeout(10_000)
+    shown.set_default_timeout(PATIENCE_MS)
     shown.on("pageerror", lambda error: faults.append(str(error)))
     shown.on("console", lambda line: faults.append(line.text) if "Security Policy" in line.text else None)
     await shown.goto(url + "/")

@@ -98,7 +98,7 @@ async def test_in_a_terminal_it_follows_until_interrupted() -> None:
         os.close(theirs)
         text = b""
         while text.count(b"requests/s") < 2:
-            text += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 65536), 20)
+            text += await asyncio.wait_for(asyncio.to_thread(os.read, ours, 65536), 60)
         process.send_signal(signal.SIGINT)
         # Its last words must be read, or it waits for ever to say them.
         with contextlib.suppress(OSError):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gateway.upstream.client import Connector, Headers, Response, Timeouts
 from tests.stub import Stub
 
-GUARD = 10.0
+GUARD = 60.0
 """Seconds after which a test gives up on something that should have happened; never a measure of speed."""
 
 
@@ -55,7 +55,9 @@ async def fetch(connector: Connector, body: bytes | AsyncIterator[bytes] = b"{}"
 
 
 async def closed(stub: Stub, index: int = -1) -> None:
-    """Waits for the end of one of the stub's connections, the latest by default."""
+    """Waits for the end of one of the stub's connections, the latest by default. The stub may not have it yet: a client
+    can give up before its server comes to accept."""
+    await stub.until(lambda: len(stub.connections) > max(index, 0))
     await asyncio.wait_for(stub.connections[index].closed.wait(), GUARD)
 
 

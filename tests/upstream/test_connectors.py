@@ -12,7 +12,7 @@ from gateway.upstream.client import Connector
 from tests.answers import cut_stream, stream, text
 from tests.stub import Call, Stub
 from tests.upstream.conftest import Open
-from tests.upstream.exchange import GUARD, fetch, read, rest, send
+from tests.upstream.exchange import closed, fetch, read, rest, send
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -107,7 +107,7 @@ async def test_error_of_the_iterator_is_the_senders(connector: Connector, stub: 
     with pytest.raises(Gone):
         await send(connector, pieces())
 
-    await asyncio.wait_for(stub.connections[0].closed.wait(), GUARD)
+    await closed(stub, 0)
     assert connector.statistics().active == 0
 
 
@@ -183,7 +183,7 @@ async def test_pieces_before_a_cut_are_handed_out_first(connector: Connector, st
     """SSE-06: what came before the cut is not lost with it."""
     stub.answer = cut_stream(b"data: 1\n\n")
     response = await send(connector)
-    await asyncio.wait_for(stub.connections[0].closed.wait(), GUARD)
+    await closed(stub, 0)
 
     assert await read(response) == b"data: 1\n\n"
     with pytest.raises(ConnectionLost):

@@ -11,7 +11,7 @@ from gateway.errors import BadUpstreamResponse, ConnectionLost
 from gateway.upstream.client import Connector
 from tests.answers import dribble, raw, text, until_close
 from tests.stub import Call, Stub
-from tests.upstream.exchange import GUARD, fetch, read, rest, send
+from tests.upstream.exchange import closed, fetch, read, rest, send
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -122,7 +122,7 @@ async def test_broken_head(connector: Connector, stub: Stub, answer: bytes) -> N
     with pytest.raises(BadUpstreamResponse):
         await send(connector)
 
-    await asyncio.wait_for(stub.connections[0].closed.wait(), GUARD)
+    await closed(stub, 0)
     assert connector.statistics().active == 0
 
 

@@ -14,7 +14,7 @@ from gateway.upstream.lean import LeanConnector
 from gateway.upstream.lean_protocol import LeanConnection
 from tests.answers import raw, stream, text
 from tests.stub import Call, Stub, ok
-from tests.upstream.exchange import GUARD, fetch, read, rest, send, until
+from tests.upstream.exchange import closed, fetch, read, rest, send, until
 
 OK = b"HTTP/1.1 200 OK\r\n"
 
@@ -38,7 +38,7 @@ async def test_answer_before_the_body_is_sent() -> None:
         answer = await fetch(connector, pieces())
 
         assert (answer.status, answer.body) == (413, b"too large")
-        await asyncio.wait_for(stub.connections[0].closed.wait(), GUARD)
+        await closed(stub, 0)
         assert (connector.statistics().active, connector.statistics().idle) == (0, 0)
 
 
@@ -121,7 +121,7 @@ async def test_idle_connection_closes_itself(stub: Stub) -> None:
     connector = LeanConnector("127.0.0.1", stub.port, keep_alive=0.02)
     await fetch(connector)
 
-    await asyncio.wait_for(stub.connections[0].closed.wait(), GUARD)
+    await closed(stub, 0)
 
     assert stub.connections[0].by_client
     assert connector.statistics().idle == 0
@@ -129,13 +129,13 @@ async def test_idle_connection_closes_itself(stub: Stub) -> None:
 
 async def test_connection_outlives_its_own_timer(stub: Stub) -> None:
     """The keep-alive limit counts from the last answer, and a request under way is not idle."""
-    connector = LeanConnector("127.0.0.1", stub.port, keep_alive=0.3)
+    connector = LeanConnector("127.0.0.1", stub.port, keep_alive=1.5)
     await fetch(connector)
     gate = asyncio.Event()
     stub.answer = stream(b"a", b"b", gate=gate)
     response = await send(connector)
     assert await read(response) == b"a"
-    await asyncio.sleep(0.4)
+    await asyncio.sleep(1.6)
     gate.set()
 
     assert await rest(response) == b"b"

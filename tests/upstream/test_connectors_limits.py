@@ -151,7 +151,7 @@ async def test_no_first_byte(connector: Connector, stub: Stub) -> None:
 async def test_head_is_no_first_byte(connector: Connector, stub: Stub) -> None:
     """Headers that come early do not stop the first-byte limit: it is the body's first byte that counts."""
     stub.answer = stream(finish=False)
-    response = await send(connector, timeouts=Timeouts(first_byte=0.05, idle=None))
+    response = await send(connector, timeouts=Timeouts(first_byte=1.0, idle=None))
 
     with pytest.raises(UpstreamTimeout) as timeout:
         await read(response)
@@ -175,26 +175,31 @@ async def test_silence_amid_the_body(connector: Connector, stub: Stub) -> None:
 
 async def test_limits_do_not_add_up(connector: Connector, stub: Stub) -> None:
     """TIMEOUT-01: a stream may last longer than any of its limits as long as no silence does."""
+    limit, sent = 1.5, 0
 
     async def slow(call: Call) -> None:
+        nonlocal sent
+        began = asyncio.get_running_loop().time()
         await call.head(200, [("transfer-encoding", "chunked")])
-        for _ in range(5):
-            await asyncio.sleep(0.15)
+        while asyncio.get_running_loop().time() < began + 1.2 * limit:
+            await asyncio.sleep(0.05)
             await call.chunk(b"x")
+            sent += 1
         await call.end()
 
     stub.answer = slow
 
-    limits = Timeouts(connect=0.6, first_byte=0.6, idle=0.6)
-    assert await rest(await send(connector, timeouts=limits)) == b"xxxxx"
+    limits = Timeouts(connect=limit, first_byte=limit, idle=limit)
+    got = await rest(await send(connector, timeouts=limits))
+    assert got == b"x" * sent
 
 
 async def test_slow_reader_is_not_silence(connector: Connector, stub: Stub) -> None:
     """The limits count the time that a reader waits for the back end, not the time until it comes to read."""
     gate = asyncio.Event()
     stub.answer = stream(b"a", b"b", gate=gate)
-    response = await send(connector, timeouts=Timeouts(first_byte=0.5, idle=0.5))
-    await asyncio.sleep(0.6)
+    response = await send(connector, timeouts=Timeouts(first_byte=1.5, idle=1.5))
+    await asyncio.sleep(1.6)
 
     assert await read(response) == b"a"
     gate.set()

@@ -113,7 +113,7 @@ async def test_silence_meets_the_idle_limit(connector: Connector, stub: Stub) ->
     """SSE-11: silence between two poured pieces is noticed though no task wakes for the pieces."""
     gate = asyncio.Event()
     stub.answer = stream(*EVENTS, gate=gate, gate_before=1, finish=False)
-    response, taken = await send(connector, timeouts=Timeouts(first_byte=None, idle=0.3)), Taken()
+    response, taken = await send(connector, timeouts=Timeouts(first_byte=None, idle=1.5)), Taken()
     pouring = asyncio.create_task(pour(response, taken))
     await asyncio.wait_for(taken.came.wait(), GUARD)
     gate.set()

@@ -185,7 +185,7 @@ async def test_two_replicas_on_one_redis() -> None:
                 before = len(bad.requests)
 
                 async def doubted(expected: bool) -> None:
-                    async with asyncio.timeout(20):
+                    async with asyncio.timeout(60):
                         while second["p"].endpoints[0].doubted is not expected:
                             prober.heed_others(second.clock())
                             await asyncio.sleep(0.01)

@@ -70,7 +70,7 @@ class TestWait:
                 opened.lease.release(Result.OK)
 
                 assert opened.response.status == 200
-                assert len(stub.requests) == 2
+                await stub.until(lambda: len(stub.requests) == 2)
 
     async def test_an_engine_that_tells_nothing_has_the_limit_alone(self, via: Via) -> None:
         """TIMEOUT-02: whether it is at work can't be known, so that what the policy says is all there is."""
@@ -78,7 +78,7 @@ class TestWait:
             with pytest.raises(UpstreamTimeout, match="first byte"):
                 await Client(live).open(more=LONG)
 
-            assert len(stub.requests) == 1
+            await stub.until(lambda: len(stub.requests) == 1)
 
     async def test_the_wait_ends_and_another_endpoint_is_asked(self, via: Via) -> None:
         """TIMEOUT-03: the engine answers nobody; the connection is closed before the second request goes out."""

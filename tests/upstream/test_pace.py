@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -18,6 +17,7 @@ from gateway.upstream.pools import Pools
 from gateway.upstream.retry import Late
 from tests.answers import hang, stream
 from tests.stub import Stub
+from tests.upstream.exchange import closed
 from tests.upstream.live import Client, Clock, policy_of, still, wired
 
 A, B = "http://a:1", "http://b:1"
@@ -101,7 +101,7 @@ class TestLate:
     @asynccontextmanager
     async def engines(self, *quickly: bytes, finish: bool = True) -> AsyncIterator[tuple[Stub, Stub, Pools]]:
         """One that hangs for its streams, and one that answers so; both at work for others."""
-        own = {"slow": ", timeouts: {first_byte: 200ms}", "quick": ", timeouts: {first_byte: 200ms}"}
+        own = {"slow": ", timeouts: {first_byte: 200ms}", "quick": ", timeouts: {first_byte: 5s}"}
         async with AsyncExitStack() as stack:
             slow = await stack.enter_async_context(Stub(hang))
             quick = await stack.enter_async_context(Stub(stream(*quickly, finish=finish)))
@@ -116,7 +116,7 @@ class TestLate:
         """TIMEOUT-02, RETRY-05: once, with the first attempt closed; a whole answer may well take as long anywhere."""
         async with self.engines(EVENT, finish=False) as (slow, quick, live):
             opened, client = await self.open(live, stream=streams)
-            await asyncio.wait_for(slow.connections[0].closed.wait(), 10)
+            await closed(slow, 0)
 
             assert client.retries == ([("slow", "late")] if again else [])
             assert len(quick.requests) == int(again)
@@ -128,7 +128,7 @@ class TestLate:
         async with self.engines(EVENT) as (_, quick, live):
             endpoint = live["quick"].endpoints[0]
             if how == "crowded":
-                endpoint.longest_wait = 0.15
+                endpoint.longest_wait = 3.0
             else:
                 next(iter(endpoint.leases)).release(Result.OK)
                 endpoint.answered_at = -math.inf
@@ -152,4 +152,4 @@ def at_work(live: Pools, pool: str) -> None:
     lease = live.lease(pool)
     assert lease is not None
     lease.first_byte(live.clock())
-    lease.endpoint.answered_at = live.clock() + 1.0
+    lease.endpoint.answered_at = live.clock() + 60.0
