@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, SecretStr
 
@@ -12,12 +13,18 @@ from gateway.policy.schema import Numbers, Policy, Rule, When
 from gateway.policy.when import ALWAYS
 from gateway.types import Need, PoolKind
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 def describe(policy: Policy) -> dict[str, object]:
     """JSON-ready and safe to show: a back end's key is `"set"`, a client's key is its name and limits only."""
-    found = _plain(policy)
-    assert isinstance(found, dict)
-    return found
+    return _fields(policy)
+
+
+def _fields(value: DataclassInstance) -> dict[str, object]:
+    # What `repr` leaves out is secret or derived.
+    return {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.repr}
 
 
 def _plain(value: object) -> object:
@@ -36,8 +43,7 @@ def _plain(value: object) -> object:
     if isinstance(value, BaseModel):
         return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
     if is_dataclass(value) and not isinstance(value, type):
-        # What `repr` leaves out is secret or derived.
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.repr}
+        return _fields(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, frozenset | set):

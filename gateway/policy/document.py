@@ -42,18 +42,14 @@ from gateway.policy.values import (
     Text,
     Url,
     Whole,
-    is_off,
     text,
+    unless_off,
     wrong,
 )
 from gateway.policy.when import ALWAYS, When
 from gateway.types import Need
 
 DEFAULT_OBJECTIVE: Literal["expected_time", "fleet", "static"] = "fleet"
-
-
-def _unless_off(value: object) -> object:
-    return None if is_off(value) else value
 
 
 def _sha256(value: object) -> str:
@@ -99,7 +95,7 @@ EndpointEntry = Annotated[EndpointFields, BeforeValidator(_url_alone)]
 
 class PoolFields(Section):
     endpoints: Annotated[tuple[EndpointEntry, ...], Filled]
-    speculative: Annotated[Speculative | None, BeforeValidator(_unless_off)] = None
+    speculative: Annotated[Speculative | None, BeforeValidator(unless_off)] = None
     engine: Engine = Engine()
     model: Name | None = None
     profile: Text | None = None
@@ -142,7 +138,7 @@ class RuleFields(Section):
 class RoutingFields(Section):
     objective: Literal["expected_time", "fleet", "static"] = DEFAULT_OBJECTIVE
     threshold: Whole = 64
-    stickiness: Annotated[Stickiness | None, BeforeValidator(_unless_off)] = Stickiness()
+    stickiness: Annotated[Stickiness | None, BeforeValidator(unless_off)] = Stickiness()
     exploration: Share = 0.01
     rules: tuple[RuleFields, ...] = ()
 
@@ -179,7 +175,7 @@ class Document(Section):
     routing: RoutingFields = RoutingFields()
     mtp: Mtp = Mtp()
     access: AccessFields | None = None
-    second_opinion: Annotated[SecondOpinion | None, BeforeValidator(_unless_off)] = None
+    second_opinion: Annotated[SecondOpinion | None, BeforeValidator(unless_off)] = None
     canary: Canary = Canary()
     logging: Logging = Logging()
 

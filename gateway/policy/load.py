@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from gateway.policy.build import build
 from gateway.policy.document import Document
 from gateway.policy.messages import MISSING, explain
-from gateway.policy.problems import Loc, PolicyInvalid, Problem, path_text
+from gateway.policy.problems import Finding, Loc, PolicyInvalid, Problem, path_text
 from gateway.policy.references import check_references
 from gateway.policy.schema import Policy
 from gateway.policy.speeds import read_speeds
@@ -71,11 +71,11 @@ def parse_policy(content: str | bytes, source: str, env: Mapping[str, str]) -> P
     return build(document, source=source, version_hash=sha256(raw).hexdigest()[:12], env=env, speeds=speeds)
 
 
-def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[tuple[Loc, bool, str]]]:
+def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[Finding]]:
     if tree.data is None:
         return None, []
     document: Document | None = None
-    found: list[tuple[Loc, bool, str]] = []
+    found: list[Finding] = []
     try:
         document = Document.model_validate(tree.data)
     except ValidationError as error:
@@ -84,24 +84,24 @@ def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[tu
     return document, found
 
 
-def _placed(tree: Tree, found: list[tuple[Loc, bool, str]], source: str) -> list[Problem]:
+def _placed(tree: Tree, found: list[Finding], source: str) -> list[Problem]:
     """In the order of the file. Where a value has a problem of its own, what follows from it is left out."""
     blamed: set[Loc] = set()
     placed: list[Problem] = []
     for (line, column), loc, message in tree.problems:
         placed.append(Problem(source, line, column, path_text(loc), message))
         blamed.add(loc)
-    for loc, key, message in _known_paths(tree, found):
+    for loc, of_key, message in _known_paths(tree, found):
         if loc not in blamed:
-            line, column = tree.position(loc, key=key)
+            line, column = tree.position(loc, key=of_key)
             placed.append(Problem(source, line, column, path_text(loc), message))
     return sorted(set(placed))
 
 
-def _known_paths(tree: Tree, found: list[tuple[Loc, bool, str]]) -> Iterator[tuple[Loc, bool, str]]:
+def _known_paths(tree: Tree, found: list[Finding]) -> Iterator[Finding]:
     """Paths as the file has them: pydantic adds parts for a single value that stands for a list or a mapping."""
-    for loc, key, message in found:
-        real = loc
-        while real and real not in tree.values and message != MISSING:
+    for finding in found:
+        real = finding.loc
+        while real and real not in tree.values and finding.message != MISSING:
             real = real[:-1]
-        yield real, key, message
+        yield finding._replace(loc=real)

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from gateway.policy.document import Document
-from gateway.policy.problems import Loc, did_you_mean
+from gateway.policy.problems import Finding, Loc, at_key, at_value, did_you_mean
 from gateway.policy.values import kind_of, quoted
 
 MISSING = "is missing"
@@ -61,17 +61,17 @@ RETIRED: dict[tuple[str, ...], str] = {
 """Names of older drafts and of neighbouring gateways, and what to write here."""
 
 
-def explain(error: ValidationError) -> Iterator[tuple[Loc, bool, str]]:
-    """Path, whether its key (not its value) is to blame, and the message; for every error."""
+def explain(error: ValidationError) -> Iterator[Finding]:
+    """Each of pydantic's errors in our words."""
     for item in error.errors(include_url=False):
         loc: Loc = item["loc"]
         kind, context = item["type"], item.get("ctx", {})
         if loc and loc[-1] == "[key]":
-            yield loc[:-1], True, _message(kind, context, item["input"], item["msg"])
+            yield at_key(loc[:-1], _message(kind, context, item["input"], item["msg"]))
         elif kind == "extra_forbidden":
-            yield loc, True, _unknown(loc)
+            yield at_key(loc, _unknown(loc))
         else:
-            yield loc, False, _message(kind, context, item["input"], item["msg"])
+            yield at_value(loc, _message(kind, context, item["input"], item["msg"]))
 
 
 def _message(kind: str, context: dict[str, Any], value: object, fallback: str) -> str:

@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import NamedTuple
 
 Loc = tuple[str | int, ...]
+"""The way to a value in the file: names of mappings and indices of lists."""
 _PLAIN_KEY = re.compile(r"[\w-]+")
 
 
@@ -23,6 +25,23 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+
+
+class Finding(NamedTuple):
+    """What is wrong with one value or its key, before its place in the file is looked up."""
+
+    loc: Loc
+    of_key: bool
+    """Whether the key is to blame, not its value."""
+    message: str
+
+
+def at_key(loc: Loc, message: str) -> Finding:
+    return Finding(loc, True, message)
+
+
+def at_value(loc: Loc, message: str) -> Finding:
+    return Finding(loc, False, message)
 
 
 class PolicyInvalid(Exception):

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from gateway.policy.problems import Loc, did_you_mean, path_text
+from gateway.policy.problems import Finding, Loc, at_key, at_value, did_you_mean, path_text
 from gateway.policy.values import Expanded, is_off
 from gateway.types import PoolKind
 
-Found = Iterator[tuple[Loc, bool, str]]
-"""Path, whether its key is to blame, message."""
+Findings = Iterator[Finding]
 
 
-def check_references(data: object, env: Mapping[str, str]) -> Found:
+def check_references(data: object, env: Mapping[str, str]) -> Findings:
+    """Every reference of the policy that leads nowhere, or that contradicts another. `env` holds the keys' secrets."""
     names = _Names.of(data)
     yield from _pools(data)
     yield from _slices(data)
@@ -77,12 +77,12 @@ def _unknown(what: str, text: str, known: Iterable[str]) -> str:
     return f"no {what} named {_shown(text)}{hint}"
 
 
-def _pools(data: object) -> Found:
+def _pools(data: object) -> Findings:
     for name, pool in _entries(data, "pools"):
         speculative = _get(pool, "speculative")
         kind = PoolKind.PLAIN if speculative is None or is_off(speculative) else PoolKind.MTP
         if name in set(PoolKind) and name != kind:
-            yield ("pools", name), True, f"rules read `{name}` as the kind, but this pool is {kind}; rename it"
+            yield at_key(("pools", name), f"rules read `{name}` as the kind, but this pool is {kind}; rename it")
         seen: dict[tuple[str, str], int] = {}
         for index, endpoint in _items(pool, "endpoints"):
             loc = ("pools", name, "endpoints", index)
@@ -92,79 +92,79 @@ def _pools(data: object) -> Found:
                 if isinstance(text, str):
                     same = seen.setdefault((way, text.strip().rstrip("/")), index)
                     if same != index:
-                        yield loc, False, f"the same {'URL' if way == 'url' else 'name'} as endpoints[{same}]"
+                        yield at_value(loc, f"the same {'URL' if way == 'url' else 'name'} as endpoints[{same}]")
 
 
-def _endpoint(loc: Loc, endpoint: object) -> Found:
+def _endpoint(loc: Loc, endpoint: object) -> Findings:
     if not isinstance(endpoint, dict):
         return
     if sum(way in endpoint for way in ("url", "dns", "kubernetes")) != 1:
-        yield loc, False, "expected one of `url`, `dns` and `kubernetes`"
+        yield at_value(loc, "expected one of `url`, `dns` and `kubernetes`")
     for option in ("refresh", "family"):
         if option in endpoint and "dns" not in endpoint:
-            yield (*loc, option), True, f"`{option}` is for `dns`"
+            yield at_key((*loc, option), f"`{option}` is for `dns`")
 
 
-def _slices(data: object) -> Found:
+def _slices(data: object) -> Findings:
     endpoints = [e for _, pool in _entries(data, "pools") for _, e in _items(pool, "endpoints")]
     used = {name for e in endpoints if isinstance(name := _get(e, "slice"), str)}
     for name, _ in _entries(data, "slices"):
         if name not in used:
-            yield ("slices", name), True, f"no endpoint has this slice{did_you_mean(name, sorted(used))}"
+            yield at_key(("slices", name), f"no endpoint has this slice{did_you_mean(name, sorted(used))}")
 
 
-def _models(data: object, names: _Names) -> Found:
+def _models(data: object, names: _Names) -> Findings:
     owners: dict[str, str] = {}
     for name, model in _entries(data, "models"):
         loc: Loc = ("models", name)
         fields = _mapping(model)
         if isinstance(model, dict) and ("pools" in fields) == ("choose" in fields):
-            yield loc, True, "expected either `pools` or `choose`"
+            yield at_key(loc, "expected either `pools` or `choose`")
         elif "choose" in fields and "decisions" in fields:
-            yield (*loc, "decisions"), True, "belongs to the models that this one chooses among"
+            yield at_key((*loc, "decisions"), "belongs to the models that this one chooses among")
         listed: set[str] = set()
         for index, pool in _texts(model, "pools"):
             if pool not in names.pools:
-                yield (*loc, "pools", index), False, _unknown("pool", pool, names.pools)
+                yield at_value((*loc, "pools", index), _unknown("pool", pool, names.pools))
             elif pool in listed:
-                yield (*loc, "pools", index), False, f"pool {_shown(pool)} is listed twice"
+                yield at_value((*loc, "pools", index), f"pool {_shown(pool)} is listed twice")
             listed.add(pool)
         for index, alias in _texts(model, "aliases"):
             at = (*loc, "aliases", index)
             if alias in names.models:
-                yield at, False, f"{_shown(alias)} is the name of a model"
+                yield at_value(at, f"{_shown(alias)} is the name of a model")
             elif alias in owners:
-                yield at, False, f"{_shown(alias)} is already an alias of `{owners[alias]}`"
+                yield at_value(at, f"{_shown(alias)} is already an alias of `{owners[alias]}`")
             owners.setdefault(alias, name)
         yield from _choices(loc, model, names)
 
 
-def _choices(loc: Loc, model: object, names: _Names) -> Found:
+def _choices(loc: Loc, model: object, names: _Names) -> Findings:
     choices = _items(model, "choose")
     for index, choice in choices:
         at = (*loc, "choose", index)
         always = isinstance(choice, dict) and choice.get("when") in (None, {})
         last = index == len(choices) - 1
         if always and not last:
-            yield at, False, "matches everything, so that the entries after it are never reached"
+            yield at_value(at, "matches everything, so that the entries after it are never reached")
         elif not always and last and isinstance(choice, dict):
-            yield at, False, "the last entry has no `when`: it is for all the rest"
+            yield at_value(at, "the last entry has no `when`: it is for all the rest")
         target = _get(choice, "model")
         if isinstance(target, str):
             yield from _model((*at, "model"), target, names)
             if target in names.choosing:
-                yield (*at, "model"), False, f"{_shown(target)} chooses by itself; name a model that has pools"
+                yield at_value((*at, "model"), f"{_shown(target)} chooses by itself; name a model that has pools")
         yield from _when((*at, "when"), _get(choice, "when"), names)
 
 
-def _model(loc: Loc, text: str, names: _Names) -> Found:
+def _model(loc: Loc, text: str, names: _Names) -> Findings:
     if text in names.aliases and text not in names.models:
-        yield loc, False, f"{_shown(text)} is an alias; write `{names.aliases[text]}`"
+        yield at_value(loc, f"{_shown(text)} is an alias; write `{names.aliases[text]}`")
     elif text not in names.models:
-        yield loc, False, _unknown("model", text, names.models)
+        yield at_value(loc, _unknown("model", text, names.models))
 
 
-def _when(loc: Loc, when: object, names: _Names) -> Found:
+def _when(loc: Loc, when: object, names: _Names) -> Findings:
     for field in ("key", "model"):
         value = _get(when, field)
         found = (
@@ -178,32 +178,32 @@ def _when(loc: Loc, when: object, names: _Names) -> Found:
             if field == "model":
                 yield from _model(at, text, names)
             elif text not in names.keys:
-                yield at, False, _unknown("key in access.keys", text, names.keys)
+                yield at_value(at, _unknown("key in access.keys", text, names.keys))
 
 
-def _rules(data: object, names: _Names) -> Found:
+def _rules(data: object, names: _Names) -> Findings:
     seen: dict[str, int] = {}
     for index, rule in _items(_get(data, "routing"), "rules"):
         loc: Loc = ("routing", "rules", index)
         fields = _mapping(rule)
         if isinstance(rule, dict) and ("prefer" in fields) == ("require" in fields):
-            yield loc, False, "expected either `prefer` or `require`"
+            yield at_value(loc, "expected either `prefer` or `require`")
         for field in ("prefer", "require"):
             target = fields.get(field)
             if isinstance(target, str) and target not in {*names.pools, *PoolKind}:
-                yield (*loc, field), False, _unknown("pool or kind", target, {*names.pools, *PoolKind})
+                yield at_value((*loc, field), _unknown("pool or kind", target, {*names.pools, *PoolKind}))
         name = fields.get("name")
         if isinstance(name, str):
             if name in seen:
-                yield (*loc, "name"), False, f"rules[{seen[name]}] has this name already"
+                yield at_value((*loc, "name"), f"rules[{seen[name]}] has this name already")
             seen.setdefault(name, index)
         yield from _when((*loc, "when"), fields.get("when"), names)
 
 
-def _access(data: object, names: _Names, env: Mapping[str, str]) -> Found:
+def _access(data: object, names: _Names, env: Mapping[str, str]) -> Findings:
     access = _get(data, "access")
     if isinstance(access, dict) and not access:
-        yield ("access",), False, "expected `keys` or `operator_key`; leave `access` out for open access"
+        yield at_value(("access",), "expected `keys` or `operator_key`; leave `access` out for open access")
     seen: set[str] = set()
     digests: dict[str, str] = {}
     for index, key in _items(access, "keys"):
@@ -212,35 +212,35 @@ def _access(data: object, names: _Names, env: Mapping[str, str]) -> Found:
         name = _get(key, "name")
         if isinstance(name, str):
             if name in seen:
-                yield (*loc, "name"), False, f"{_shown(name)} is the name of another key"
+                yield at_value((*loc, "name"), f"{_shown(name)} is the name of another key")
             seen.add(name)
         for i, model in _texts(key, "models"):
             if model not in names.models and model not in names.aliases:
-                yield (*loc, "models", i), False, _unknown("model", model, {*names.models, *names.aliases})
+                yield at_value((*loc, "models", i), _unknown("model", model, {*names.models, *names.aliases}))
         for i, pool in _texts(key, "pools"):
             if pool not in {*names.pools, *PoolKind}:
-                yield (*loc, "pools", i), False, _unknown("pool or kind", pool, {*names.pools, *PoolKind})
+                yield at_value((*loc, "pools", i), _unknown("pool or kind", pool, {*names.pools, *PoolKind}))
     if "operator_key" in _mapping(access):
         yield from _credential(("access", "operator_key"), _get(access, "operator_key"), env, digests)
 
 
-def _credential(loc: Loc, key: object, env: Mapping[str, str], seen: dict[str, str]) -> Found:
+def _credential(loc: Loc, key: object, env: Mapping[str, str], seen: dict[str, str]) -> Findings:
     if not isinstance(key, dict):
         return
     if ("env" in key) == ("sha256" in key):
-        yield loc, False, "expected either `env` (a variable that holds the key) or `sha256` (its digest)"
+        yield at_value(loc, "expected either `env` (a variable that holds the key) or `sha256` (its digest)")
         return
     variable, digest = key.get("env"), key.get("sha256")
     if isinstance(variable, str):
         secret = env.get(variable)
         if not secret:
             state = "is empty" if secret == "" else "is not set"
-            yield (*loc, "env"), False, f"environment variable {variable[:60]} {state}"
+            yield at_value((*loc, "env"), f"environment variable {variable[:60]} {state}")
             return
         digest = digest_of(secret)
     if isinstance(digest, str):
         if digest.lower() in seen:
-            yield loc, False, f"the same key as {seen[digest.lower()]}"
+            yield at_value(loc, f"the same key as {seen[digest.lower()]}")
         seen.setdefault(digest.lower(), path_text(loc))
 
 

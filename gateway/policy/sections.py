@@ -23,8 +23,8 @@ from gateway.policy.values import (
     Url,
     Weight,
     Whole,
-    is_off,
     text,
+    unless_off,
 )
 
 
@@ -169,10 +169,6 @@ class Mtp(Section):
     window: Seconds = 600.0
 
 
-def _unless_off(value: object) -> object:
-    return None if is_off(value) else value
-
-
 class SecondOpinion(Section):
     """A classifier that is asked how long an answer will be, where the estimate is unsure and much hangs on it."""
 
@@ -197,7 +193,7 @@ class Logging(Section):
     requests: Share = 1.0
     """Share of requests that get a line."""
     prompts: Switch = False
-    decisions: Annotated[Text | None, BeforeValidator(_unless_off)] = None
+    decisions: Annotated[Text | None, BeforeValidator(unless_off)] = None
     """File of JSON lines, a row for each request; None writes none."""
     decisions_bytes: Count = 64_000_000
     """Size at which the file is put aside for a new one."""

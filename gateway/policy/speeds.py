@@ -9,24 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.policy.problems import Loc, did_you_mean
+from gateway.policy.problems import Finding, Loc, at_value, did_you_mean
 from gateway.policy.values import Expanded
 from gateway.profiles import Catalog, ProfileError, UnknownProfile, builtin_catalog, known_catalog
 
 MAX_BYTES = 256 * 1024
 SUFFIXES = (".yaml", ".yml")
 
-Found = list[tuple[Loc, bool, str]]
-"""Path, whether its key is to blame, message."""
 
-
-def read_speeds(data: object, folder: Path) -> tuple[dict[str, Catalog], Found]:
+def read_speeds(data: object, folder: Path) -> tuple[dict[str, Catalog], list[Finding]]:
     """The profile files that pools name, relative to the policy's folder, and what is wrong with pools' profiles.
 
     Reads plain data, not the validated document; what has the wrong form is passed over.
     """
     files: dict[str, Catalog] = {}
-    found: Found = []
+    found: list[Finding] = []
     models = list(_entries(data, "models"))
     for pool, fields in _entries(data, "pools"):
         name = fields.get("profile")
@@ -42,13 +39,13 @@ def read_speeds(data: object, folder: Path) -> tuple[dict[str, Catalog], Found]:
             else:
                 builtin_catalog().match(name, "")
         except ProfileError as error:
-            found.append((loc, False, str(error)))
+            found.append(at_value(loc, str(error)))
         except UnknownProfile as error:
             known = builtin_catalog().hardware()
             if isinstance(name, Expanded):
-                found.append((loc, False, "no profile has this name"))
+                found.append(at_value(loc, "no profile has this name"))
             else:
-                found.append((loc, False, f"{error}{did_you_mean(name, known)}"))
+                found.append(at_value(loc, f"{error}{did_you_mean(name, known)}"))
     return files, found
 
 

@@ -76,6 +76,11 @@ def is_off(value: object) -> bool:
     return value is False or (isinstance(value, str) and value.strip().lower() == "off")
 
 
+def unless_off(value: object) -> object:
+    """None for `off`, for sections that can be absent; else the value as it is."""
+    return None if is_off(value) else value
+
+
 def _optional(value: object) -> float | None:
     return None if is_off(value) else _positive(value)
 
