@@ -18,6 +18,8 @@ from gateway.settings import InvalidSetting
 
 
 class Verb(NamedTuple):
+    """A command, the module that runs it, and what its help says."""
+
     name: str
     module: str
     help: str
@@ -26,48 +28,57 @@ class Verb(NamedTuple):
 
 VERBS = (
     Verb("demo", "gateway.demo", "see it work: simulated back ends, a short tour, then a gateway to play with"),
-    Verb("serve", "gateway.serve", "run the gateway", "Runs the gateway on a policy file, which may be edited live."),
-    Verb("epp", "gateway.epp.command", "pick endpoints for Envoy, which carries the bytes itself (ext-proc)"),
+    Verb(
+        "serve",
+        "gateway.serve",
+        "run the gateway",
+        "Runs the gateway under a policy file, which may be edited while it runs.",
+    ),
+    Verb("epp", "gateway.epp.command", "pick endpoints for an Envoy that carries the bytes itself (ext-proc)"),
     Verb("sim", "gateway.sim.command", "run one simulated vLLM server"),
-    Verb("simulate", "gateway.simulate.command", "policies against workloads on a virtual clock, with no GPU"),
+    Verb("simulate", "gateway.simulate.command", "play policies against workloads on a virtual clock, without a GPU"),
     Verb("bench", "gateway.bench.command", "measure back ends, or the estimator on recorded requests"),
-    Verb("recipe", "gateway.deployments.command", "print how to start vLLM for a model on a slice of a GPU"),
-    Verb("top", "gateway.top", "watch a running gateway in the terminal", "The status page, for ssh."),
+    Verb("recipe", "gateway.deployments.command", "print the command that starts vLLM for a model on a slice of a GPU"),
+    Verb(
+        "top", "gateway.top", "watch a running gateway in the terminal", "Shows the status page in a terminal, for ssh."
+    ),
     Verb(
         "check",
         "gateway.policy.check",
         "validate policy files",
-        "Prints every error as file:line:column: path: message.",
+        "Validates policy files and prints every error as file:line:column: path: message.",
     ),
     Verb(
         "advise",
         "gateway.advise",
-        "say per pool whether drafting pays",
-        "Reads the back ends' counters for a while; sends no requests.",
+        "tell for each pool whether drafting pays",
+        "Reads the back ends' counters for a while and tells for each pool whether drafting pays, and which k to run. "
+        "Sends no requests.",
     ),
     Verb(
         "explain",
         "gateway.explain",
         "explain the decision for a request",
         "Shows features, estimate, the expected time in each pool and the winner for one OpenAI request body. "
-        "Nothing is sent anywhere: the pools count as idle.",
+        "Nothing is sent anywhere, and the pools count as idle.",
     ),
     Verb(
         "replay",
         "gateway.decisions.command",
-        "past decisions again under another policy",
-        "Decides the requests of a decision log again under another policy: how many would go elsewhere, which, and "
-        "the time that this would have gained or lost.",
+        "make past decisions again under another policy",
+        "Decides the requests of a decision log again under another policy, and tells how many would go elsewhere, "
+        "which, and how much time that would have gained or lost.",
     ),
 )
 
 
 def main(argv: Sequence[str] | None = None) -> None:
+    """The console script: runs the command line (by default this process's) and exits with its code."""
     sys.exit(run(sys.argv[1:] if argv is None else argv))
 
 
 def run(argv: Sequence[str]) -> int:
-    """Runs one verb and returns the exit code; argparse itself exits with 2 on wrong usage."""
+    """Runs one verb and returns the exit code. Raises SystemExit on wrong usage and for `--help`, as argparse does."""
     args, unknown = parser(next((word for word in argv if not word.startswith("-")), "")).parse_known_args(argv)
     if unknown:
         # The verb's own usage, which argparse would not show for these.
@@ -94,7 +105,7 @@ def parser(only: str | None = None) -> argparse.ArgumentParser:
         prog="gateway",
         description="An OpenAI-compatible gateway that sends each request to the vLLM pool, plain or MTP, "
         "that will finish it first.",
-        epilog="Start with `gateway demo`: no GPU, no configuration.",
+        epilog="Start with `gateway demo`: it needs no GPU and no configuration.",
     )
     whole.add_argument("--version", action="version", version=f"mtp-gateway {__version__}")
     verbs = whole.add_subparsers(title="commands", metavar="COMMAND", required=True)

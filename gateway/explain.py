@@ -22,7 +22,7 @@ from gateway.routing.state import cold_state
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("request", metavar="REQUEST.json", help="the request body; - reads standard input")
+    parser.add_argument("request", metavar="REQUEST.json", help="file with the request body; - reads standard input")
 
 
 def main(args: argparse.Namespace) -> int:

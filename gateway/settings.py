@@ -17,8 +17,18 @@ class InvalidSetting(ValueError):
     """A setting has a value that it cannot have; the message names the option and the remedy."""
 
 
-def _setting(default: object, help: str, **extra: object) -> Any:
-    return field(default=default, metadata={"help": help, **extra})
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """What a setting's field says beside its default."""
+
+    help: str
+    choices: tuple[str, ...] = ()
+    bounds: tuple[int, int] = (0, 0)
+    """Lowest and highest value of a whole number."""
+
+
+def _setting(default: str | int, help: str, *, choices: tuple[str, ...] = (), bounds: tuple[int, int] = (0, 0)) -> Any:
+    return field(default=default, metadata={"row": _Row(help, choices, bounds)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +37,23 @@ class Settings:
 
     policy: str = _setting("", "the policy file (YAML); see policies/ for examples")
     host: str = _setting("127.0.0.1", "address to listen on; 0.0.0.0 for every interface")
-    port: int = _setting(8080, "port to listen on", lowest=0, highest=65535)
-    workers: int = _setting(1, "processes that share the port, about one a core", lowest=1, highest=256)
-    log_format: str = _setting("text", "how log lines look", choices=("text", "json"))
-    log_level: str = _setting("info", "least severe line that is logged", choices=("debug", "info", "warning", "error"))
-    state_dir: str = _setting("", "folder that keeps what was learned across restarts, where there is no Redis")
-    shadow_policy: str = _setting("", "a second policy file that decides silently beside the first")
-    canary_policy: str = _setting("", "a policy file that decides for a share of the requests, for real")
-    redis_url: str = _setting("", "turns on shared state: redis://, rediss://, or Sentinel and Cluster URLs")
+    port: int = _setting(8080, "port to listen on", bounds=(0, 65535))
+    workers: int = _setting(1, "processes that share the port, about one per core", bounds=(1, 256))
+    log_format: str = _setting("text", "format of log lines", choices=("text", "json"))
+    log_level: str = _setting("info", "lowest level that is logged", choices=("debug", "info", "warning", "error"))
+    state_dir: str = _setting("", "folder that keeps what was learned across restarts, if there is no Redis")
+    shadow_policy: str = _setting("", "second policy file, whose decisions are only counted and compared")
+    canary_policy: str = _setting("", "second policy file, which really decides for a share of the requests")
+    redis_url: str = _setting("", "state shared by all replicas: redis://, rediss://, or Sentinel and Cluster URLs")
+
+
+_METAVARS = {
+    "policy": "FILE",
+    "shadow_policy": "FILE",
+    "canary_policy": "FILE",
+    "state_dir": "FOLDER",
+    "redis_url": "URL",
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser, without: Collection[str] = ()) -> None:
@@ -42,14 +61,14 @@ def add_arguments(parser: argparse.ArgumentParser, without: Collection[str] = ()
     for row in fields(Settings):
         if row.name in without:
             continue
-        meta = row.metadata
-        default = f"default {row.default}; " if row.default not in ("", None) else ""
+        setting: _Row = row.metadata["row"]
+        default = f"default {row.default}; " if row.default != "" else ""
         parser.add_argument(
             "--" + row.name.replace("_", "-"),
             default=None,
-            choices=meta.get("choices"),
-            metavar=None if "choices" in meta else row.name.upper(),
-            help=f"{meta['help']} ({default}env {env_name(row.name)})",
+            choices=setting.choices or None,
+            metavar=None if setting.choices else _METAVARS.get(row.name, row.name.upper()),
+            help=f"{setting.help} ({default}env {env_name(row.name)})",
         )
 
 
@@ -78,6 +97,7 @@ def check_folder(folder: str) -> None:
 
 
 def env_name(setting: str) -> str:
+    """The environment variable of a setting."""
     return "GATEWAY_" + setting.upper()
 
 
@@ -90,19 +110,16 @@ def resolve(options: Mapping[str, object], env: Mapping[str, str]) -> Settings:
         if raw is None and (text := env.get(env_name(row.name))) is not None:
             raw, source = text, env_name(row.name)
         if raw is not None:
-            values[row.name] = _convert(source, str(raw), type(row.default), row.metadata)
+            values[row.name] = _convert(source, str(raw), type(row.default), row.metadata["row"])
     return Settings(**values)
 
 
-def _convert(source: str, raw: str, kind: type, meta: Mapping[str, object]) -> object:
-    choices = meta.get("choices")
-    if isinstance(choices, tuple) and raw not in choices:
-        raise InvalidSetting(f"{source} is {raw!r}; it must be one of {', '.join(choices)}")
+def _convert(source: str, raw: str, kind: type, row: _Row) -> object:
+    if row.choices and raw not in row.choices:
+        raise InvalidSetting(f"{source} is {raw!r}; it must be one of {', '.join(row.choices)}")
     if kind is not int:
         return raw
-    lowest, highest = meta["lowest"], meta["highest"]
-    assert isinstance(lowest, int)
-    assert isinstance(highest, int)
+    lowest, highest = row.bounds
     try:
         number = int(raw)
     except ValueError:

@@ -41,12 +41,17 @@ class Refused(Exception):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--url", default="http://127.0.0.1:8080", help="the gateway (default http://127.0.0.1:8080)")
-    parser.add_argument("--key", default=None, help=f"the operator key, if it needs one (env {KEY_VARIABLE})")
-    parser.add_argument("--once", action="store_true", help="print the state once; so it is without a terminal too")
+    parser.add_argument(
+        "--url", default="http://127.0.0.1:8080", help="address of the gateway (default http://127.0.0.1:8080)"
+    )
+    parser.add_argument("--key", default=None, help=f"operator key, if the gateway needs one (env {KEY_VARIABLE})")
+    parser.add_argument(
+        "--once", action="store_true", help="print the state once and end, as always where the output is no terminal"
+    )
 
 
 def main(args: argparse.Namespace) -> int:
+    """Shows the status until ctrl-c, or once. 1 where the gateway cannot be reached or does not show it."""
     console = Console()
     key = args.key or os.environ.get(KEY_VARIABLE)
     once = args.once or not console.is_terminal

@@ -24,40 +24,48 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", nargs="?", help="E2B, E4B, 12B, 26B-A4B or 31B")
     parser.add_argument("--slice", metavar="NAME", help="1g.24gb, 2g.48gb, 4g.96gb, vgpu-25, whole-card or dgx-spark")
     kind = parser.add_mutually_exclusive_group()
-    kind.add_argument("--plain", action="store_true", help="without a drafter")
-    kind.add_argument("--k", type=_whole(1, DEEPEST), metavar="N", help="draft tokens; default: the model's own")
+    kind.add_argument("--plain", action="store_true", help="decode plainly, without a drafter")
+    kind.add_argument(
+        "--k", type=_whole(1, DEEPEST), metavar="N", help="tokens to draft per step (default: the model's own)"
+    )
     parser.add_argument("--format", choices=list(FORMS), default="shell", help="what to print (default: %(default)s)")
     parser.add_argument(
-        "--context", type=_whole(256), default=CONTEXT, metavar="N", help="tokens a sequence (default: %(default)s)"
+        "--context", type=_whole(256), default=CONTEXT, metavar="N", help="tokens per sequence (default: %(default)s)"
     )
     parser.add_argument(
         "--concurrency", type=_whole(1), default=CONCURRENCY, metavar="N",
-        help="sequences of full length to hold at one time (default: %(default)s)",
+        help="sequences of full length to hold at once (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-num-seqs", type=_whole(1), metavar="N",
-        help="sequences in a step; default: 16 for each of --concurrency, 256 at most, for most are short",
+        help="sequences per step (default: 16 for each of --concurrency, as most are short; at most 256)",
     )  # fmt: skip
     parser.add_argument(
         "--max-num-batched-tokens", type=_whole(64), default=BATCHED_TOKENS, metavar="N",
-        help="tokens in a step (default: %(default)s)",
+        help="tokens per step (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument("--weights", choices=[*Weights], default=Weights.BF16.value, help="default: %(default)s")
-    parser.add_argument("--kv-cache", choices=["bf16", "fp8"], default="bf16", help="default: %(default)s")
-    parser.add_argument("--text-only", action="store_true", help="without the vision and audio towers")
-    parser.add_argument("--share", type=_share, metavar="X", help="share of the memory; default: the slice's own")
-    parser.add_argument("--vllm", metavar="VERSION", help="vLLM's version; default: the newest that was checked")
-    parser.add_argument("--served-name", metavar="NAME", help="the name that clients use; default: gemma-4-...")
-    parser.add_argument("--port", type=_whole(1, 65535), default=8000, help="default: %(default)s")
-    parser.add_argument("--checkpoint", metavar="NAME", help="a checkpoint or folder of your own; needs --weights-gb")
-    parser.add_argument("--weights-gb", type=float, metavar="GB", help="size of its weights, 10^9 bytes")
-    parser.add_argument("--assistant", metavar="NAME", help="an assistant of your own")
-    parser.add_argument("--no-guard", action="store_true", help="without the table of draft tokens by batch size")
-    parser.add_argument("--list", action="store_true", help="list models and slices with their sources")
+    parser.add_argument(
+        "--weights", choices=[*Weights], default=Weights.BF16.value, help="format of the weights (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--kv-cache", choices=["bf16", "fp8"], default="bf16", help="format of the KV cache (default: %(default)s)"
+    )
+    parser.add_argument("--text-only", action="store_true", help="leave out the vision and audio towers")
+    parser.add_argument(
+        "--share", type=_share, metavar="X", help="share of the memory that vLLM may use (default: the slice's own)"
+    )
+    parser.add_argument("--vllm", metavar="VERSION", help="version of vLLM (default: the newest that was checked)")
+    parser.add_argument("--served-name", metavar="NAME", help="name that clients use (default: gemma-4-...)")
+    parser.add_argument("--port", type=_whole(1, 65535), default=8000, help="port to serve on (default: %(default)s)")
+    parser.add_argument("--checkpoint", metavar="NAME", help="your own checkpoint or folder; needs --weights-gb")
+    parser.add_argument("--weights-gb", type=float, metavar="GB", help="size of its weights, in 10^9 bytes")
+    parser.add_argument("--assistant", metavar="NAME", help="your own drafter")
+    parser.add_argument("--no-guard", action="store_true", help="leave out the table of draft tokens by batch size")
+    parser.add_argument("--list", action="store_true", help="list models and slices with their sources, and end")
 
 
 def main(args: argparse.Namespace) -> int:
-    """0: printed; 1: refused; 2: wrong usage."""
+    """Prints a recipe. Returns 0, 1 where the model does not fit, 2 on wrong usage."""
     known = catalog()
     if args.list:
         print(_listing(known))

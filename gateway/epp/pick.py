@@ -15,7 +15,7 @@ from gateway.api.core import Core
 from gateway.api.exchange import Exchange
 from gateway.api.forward import Plan, TimeLeft, after, rewriting, served_name
 from gateway.api.handler import Incoming, own_headers
-from gateway.api.relay import StreamRelay, relay_whole, result_of
+from gateway.api.relay import Rewrite, StreamRelay, relay_whole, result_of
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.epp.addresses import Addresses
 from gateway.epp.sides import Body
@@ -38,14 +38,14 @@ HINTS = frozenset({b"x-gateway-pool", b"x-gateway-task", b"x-gateway-output-toke
 
 
 class Picker:
-    """Decides where one request goes and follows it to its end."""
+    """Decides where one request goes, and watches it to its end."""
 
     def __init__(self, talk: Talk, addresses: Addresses) -> None:
         self._talk = talk
         self._addresses = addresses
 
     async def forward(self, core: Core, incoming: Incoming, plan: Plan) -> None:
-        """Raises GatewayError while the request is here."""
+        """Picks, tells Envoy, and judges the answer. Raises GatewayError while that can still be the answer."""
         exchange = incoming.exchange
         exclude = self._excluded(core, plan)
         lease = exchange.lease = await _place(core, incoming, plan, exclude)
@@ -62,7 +62,7 @@ class Picker:
         exchange.endpoint, exchange.attempts, exchange.sent_upstream = lease.endpoint.url, 1, core.clock()
         await self._talk.go(_changes(incoming, lease.endpoint, destination), body)
         head = await self._talk.answered()
-        exchange.lease = lease = self._served_by(core, exchange, head, others)
+        exchange.lease = lease = self._served_by(core, exchange, lease, head, others)
         _heed(lease, head, core.clock())
         rewrite = rewriting(incoming.active.policy, plan.asked, served)
         response = self._talk.response(head, own := own_headers(core, incoming.active, exchange))
@@ -75,14 +75,8 @@ class Picker:
         opened = Opened(lease, response, None, is_event_stream(head.headers))
         if asked and opened.streams:
             rewrite = after(UsageHider(), rewrite)
-        down, dialect, clock = incoming.down, incoming.dialect, core.clock
         try:
-            if opened.streams:
-                relay = StreamRelay(exchange, down, opened, dialect, rewrite, clock, None)
-                # How long all of it may take is for Envoy's route to say.
-                await relay.run(own, partial(TimeLeft, None, clock))
-            else:
-                await relay_whole(exchange, down, opened, own, dialect, rewrite, clock)
+            await _relay(core, incoming, opened, own, rewrite)
         except Exception:
             # Whatever it is, the frame around this will want to answer it.
             self._talk.take_back()
@@ -108,11 +102,14 @@ class Picker:
         return frozenset(found) if found else NOBODY
 
     def _served_by(
-        self, core: Core, exchange: Exchange, head: ResponseHead, others: Sequence[tuple[Pool, Endpoint]]
+        self,
+        core: Core,
+        exchange: Exchange,
+        lease: Lease,
+        head: ResponseHead,
+        others: Sequence[tuple[Pool, Endpoint]],
     ) -> Lease:
         """The lease at the endpoint that served the request: another one than the picked where Envoy fell back."""
-        lease = exchange.lease
-        assert lease is not None
         if head.served is None or head.served == self._addresses.of(lease.endpoint.url):
             return lease
         for number, (pool, endpoint) in enumerate(others, start=2):
@@ -123,6 +120,16 @@ class Picker:
             exchange.endpoint, exchange.attempts = endpoint.url, number
             return Lease(pool, endpoint, core.clock())
         return lease
+
+
+async def _relay(core: Core, incoming: Incoming, opened: Opened, headers: Headers, rewrite: Rewrite | None) -> None:
+    """Hop 7, with the proxy's own judgement of the end. How long all of it may take is for Envoy's route to say."""
+    exchange, down, dialect, clock = incoming.exchange, incoming.down, incoming.dialect, core.clock
+    if opened.streams:
+        relay = StreamRelay(exchange, down, opened, dialect, rewrite, clock, heartbeat=None)
+        await relay.run(headers, partial(TimeLeft, None, clock))
+    else:
+        await relay_whole(exchange, down, opened, headers, dialect, rewrite, clock)
 
 
 async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[str]) -> Lease:

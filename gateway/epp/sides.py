@@ -243,5 +243,6 @@ async def write_duplex(write: Write, side: Side, body: bytes, *, ended: bool) ->
 
 
 def with_length(changes: Changes, body: bytes) -> Changes:
+    """The changes, and the length of a body that is not the one that came."""
     put = [*changes.put, (b"content-length", b"%d" % len(body))]
     return Changes(put, changes.drop, destination=changes.destination)
