@@ -264,7 +264,7 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
 
     def on_failure(error: PolicyInvalid) -> None:
         core.metrics.policy_reloads.labels("failed").inc()
-        log.error("policy not reloaded, the last good one goes on", extra={"fields": {"problems": str(error)}})
+        log.error("policy not reloaded; the last good one stays in use", extra={"fields": {"problems": str(error)}})
 
     return PolicyWatcher(settings.policy, env, policy, on_change=on_change, on_failure=on_failure)
 

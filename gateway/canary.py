@@ -95,7 +95,7 @@ class Canary:
 
 
 def _not_reloaded(error: PolicyInvalid) -> None:
-    log.error("canary not reloaded, the last good one goes on", extra={"fields": {"problems": str(error)}})
+    log.error("canary not reloaded; the last good one stays in use", extra={"fields": {"problems": str(error)}})
 
 
 def merged(canary: Policy, live: Policy) -> Policy:

@@ -74,7 +74,9 @@ class Hindsight:
         shadow = self.shadow = Shadow(policy, ShadowMetrics(self._metrics), view, clock)
 
         def on_failure(error: PolicyInvalid) -> None:
-            log.error("shadow policy not reloaded, the last one goes on", extra={"fields": {"problems": str(error)}})
+            log.error(
+                "shadow policy not reloaded; the last good one stays in use", extra={"fields": {"problems": str(error)}}
+            )
 
         self._watcher = PolicyWatcher(path, env, policy, on_change=shadow.adopt, on_failure=on_failure)
 

@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser, without: Collection[str] = ()
 def port(text: str) -> int:
     """A port for `argparse`'s `type`. Raises ArgumentTypeError."""
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port; it must be a number from 0 to 65535")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port; it must be a number from 0 to 65535")
     return int(text)
 
 

@@ -140,7 +140,7 @@ def _head(snapshot: Snapshot) -> Text:
     problems = [
         *(["stopping"] if snapshot["draining"] else []),
         *([f"no pool for {', '.join(snapshot['models_without_pool'])}"] if snapshot["models_without_pool"] else []),
-        *(["the policy file is invalid; the last good one goes on"] if policy["error"] else []),
+        *(["the policy file is invalid; the last good one stays in use"] if policy["error"] else []),
         *([] if snapshot["state"]["connected"] else ["shared state is lost"]),
         *(
             f"{found['url']} in {found['pool']} drafts otherwise than the policy says"

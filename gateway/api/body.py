@@ -22,7 +22,7 @@ async def read_body(incoming: Incoming) -> bytes:
     head, limit = incoming.head, incoming.active.policy.server.max_body_bytes
     window = _WINDOWS.get(head.content_encoding) if head.content_encoding else None
     if head.content_encoding and window is None:
-        raise UnsupportedEncoding("request bodies are taken plain or packed with gzip or deflate")
+        raise UnsupportedEncoding("request bodies may be uncompressed, gzip or deflate")
     raw = await incoming.down.body(limit, head.content_length)
     if window is None or not raw:
         return raw
@@ -44,10 +44,10 @@ def inflate(raw: bytes, window: int, limit: int) -> bytes:
                 rest = stream.unused_data if stream.eof else stream.unconsumed_tail
                 size += len(piece)
                 if size > limit:
-                    raise BodyTooLarge(f"the unpacked body has over {limit} bytes (server.max_body_bytes)")
+                    raise BodyTooLarge(f"the decompressed body has over {limit} bytes (server.max_body_bytes)")
                 pieces.append(piece)
                 if not piece and not rest and not stream.eof:
-                    raise BadRequest("the packed body breaks off before its end")
+                    raise BadRequest("the compressed body ends too early")
     except zlib.error:
-        raise BadRequest("the body is not packed as its Content-Encoding says") from None
+        raise BadRequest("the body is not compressed as its Content-Encoding says") from None
     return b"".join(pieces)

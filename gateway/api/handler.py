@@ -75,7 +75,7 @@ class Handler:
                 raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
             core.pools.shedder.check(core.running)
             if head.size > HEADER_BYTES:
-                raise HeadersTooLarge(f"the headers have {head.size} bytes; this gateway takes {HEADER_BYTES}")
+                raise HeadersTooLarge(f"the headers have {head.size} bytes; this gateway accepts {HEADER_BYTES}")
             exchange.key = active.keyring.check(head.credential)
             await self.serve(Incoming(scope, head, active, exchange, down, dialect))
         except GatewayError as error:

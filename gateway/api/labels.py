@@ -169,7 +169,10 @@ class LabelDesk:
         now = self._core.clock()
         self._rests = {other: until for other, until in self._rests.items() if until > now}
         self._rests[url] = now + seconds
-        log.warning("decisions rest", extra={"fields": {"endpoint": url, "seconds": seconds, "why": why}})
+        log.warning(
+            "labels are decoded for a while",
+            extra={"fields": {"endpoint": url, "seconds": seconds, "why": why}},
+        )
 
     async def _send(self, incoming: Incoming, model: Model, body: Body, question: LabelQuestion, content: str) -> None:
         exchange, down, policy = incoming.exchange, incoming.down, incoming.active.policy

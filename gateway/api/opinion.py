@@ -91,7 +91,9 @@ class OpinionDesk:
         self._failures += 1
         if self._failures >= FAILURES:
             self._rests_until = self._clock() + REST_SECONDS
-            log.warning("the second opinion rests", extra={"fields": {"url": self.settings.url, "last": what}})
+            log.warning(
+                "no second opinion is asked for a while", extra={"fields": {"url": self.settings.url, "last": what}}
+            )
 
     async def aclose(self) -> None:
         await self._connector.aclose()

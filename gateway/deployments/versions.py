@@ -22,7 +22,7 @@ class Version(NamedTuple):
         """Reads `0.33.0`, `v0.33.0` or `0.33`; raises ValueError for anything else."""
         found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[.+-]?[a-z][\w.]*|\+\w+)?", text.strip())
         if not found:
-            raise ValueError(f"{text!r} is no vLLM version, such as 0.33.0")
+            raise ValueError(f"{text!r} is not a vLLM version such as 0.33.0")
         major, minor, patch = found.groups()
         return cls(int(major), int(minor), int(patch or 0))
 

@@ -61,7 +61,7 @@ class _Known:
         if why != self.problem:
             self.problem = why
             fields = {"source": str(self.where), "why": why, "endpoints": len(self.addresses or ())}
-            log.warning("discovery fails, what was last found goes on", extra={"fields": fields})
+            log.warning("discovery fails; the endpoints found last stay in use", extra={"fields": fields})
 
 
 class Discovery:

@@ -100,7 +100,7 @@ class Processor:
         """Once each: a wrong filter is wrong for every request."""
         if what not in self._complaints:
             self._complaints.add(what)
-            log.error("the data plane's filter does not fit: %s", what)
+            log.error("the data plane's filter is not configured as needed: %s", what)
 
 
 def _writing(call: Call) -> Write:

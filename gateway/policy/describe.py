@@ -78,13 +78,13 @@ def _of_models(policy: Policy) -> Iterator[str]:
     for name, model in policy.models.items():
         kinds = {policy.pools[pool].kind for pool in model.pools}
         if model.decisions and model.reasoning == "always":
-            yield f"models.{name}: always thinks, so that decisions never answer for it"
+            yield f"models.{name}: always thinks, so that `decisions` never applies"
         elif model.decisions and all(Need.LOGPROBS in policy.pools[pool].refuses for pool in model.pools):
             yield f"models.{name}: decisions read log probabilities, which all its pools refuse"
         if len(kinds) == 1:
-            yield f"models.{name}: has {kinds.pop()} pools only, so that there is nothing to choose"
+            yield f"models.{name}: has only {kinds.pop()} pools, so that there is nothing to choose"
         elif PoolKind.MTP in kinds and model.architecture is None and policy.routing.objective != "static":
-            yield f"models.{name}: says no architecture; drafting pays differently on dense and moe"
+            yield f"models.{name}: names no architecture; drafting pays differently on dense and moe"
 
 
 def _of_rules(policy: Policy) -> Iterator[str]:

@@ -148,7 +148,7 @@ def _choices(loc: Loc, model: object, names: _Names) -> Findings:
         if always and not last:
             yield at_value(at, "matches everything, so that the entries after it are never reached")
         elif not always and last and isinstance(choice, dict):
-            yield at_value(at, "the last entry has no `when`: it is for all the rest")
+            yield at_value(at, "the last entry must have no `when`: it stands for all the rest")
         target = _get(choice, "model")
         if isinstance(target, str):
             yield from _model((*at, "model"), target, names)

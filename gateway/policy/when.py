@@ -90,7 +90,7 @@ def _schema(value: object) -> frozenset[Structure]:
             found |= every if item is True else {Structure.NONE}
         else:
             known = ", ".join(Structure)
-            raise wrong(f"{quoted(item)} is no kind of schema; expected true, false or any of {known}")
+            raise wrong(f"{quoted(item)} is not a kind of schema; expected true, false or any of {known}")
     return frozenset(found)
 
 
@@ -100,7 +100,7 @@ def _headers(value: object) -> dict[str, bool | frozenset[str]]:
     found: dict[str, bool | frozenset[str]] = {}
     for key, wanted in value.items():
         if not key or not key.replace("-", "").replace("_", "").isalnum() or not key.isascii():
-            raise wrong(f"{quoted(key)} is no header's name")
+            raise wrong(f"{quoted(key)} is not a header name")
         if key.lower() in ("authorization", "proxy-authorization", "cookie", "x-api-key"):
             raise wrong(f"{quoted(key)} carries credentials; use `key` to match an API key by its name")
         if isinstance(wanted, bool):

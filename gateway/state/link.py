@@ -54,7 +54,7 @@ class Link:
         if self.connected and self._failures < THRESHOLD:
             return
         if self.connected:
-            log.warning("shared state: %s is lost (%s); this replica goes on with its own view", self._name, error)
+            log.warning("shared state: %s is lost (%s); this replica continues with its own view", self._name, error)
             self.connected, self.since = False, self._wall()
             self.opened += 1
         self.error = error

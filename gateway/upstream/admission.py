@@ -216,7 +216,7 @@ class Admission:
         waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0 and pool.could_take(waiter.exclude)]
         if not waiting:
             live[0].rejected["queue_full"] += 1
-            raise NothingAvailable("all places are taken, and nothing waits here", retry_after=live[0].retry_after())
+            raise NothingAvailable("all slots are taken, and nothing waits here", retry_after=live[0].retry_after())
         home = next((p for p in waiting if not (limit := p.policy.limits.queue) or p.waiting < limit), None)
         if home is None and not past_limit:
             home = waiting[0]
@@ -279,7 +279,7 @@ class Admission:
 
     def _expire(self, waiter: Waiter, seconds: float) -> None:
         if not waiter.future.done():
-            text = f"no place became free within {seconds:g} seconds (limits.queue_wait)"
+            text = f"no slot became free within {seconds:g} seconds (limits.queue_wait)"
             self._fail(waiter, "queue_wait", NothingAvailable(text, retry_after=self._retry_after(waiter)))
 
     def _arm(self) -> None:

@@ -35,13 +35,13 @@ def connect(
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError(f"not an http:// or https:// URL: {url!r}")
     if parts.username or parts.query or parts.fragment:
-        raise ValueError(f"a back end's URL has no user, query or fragment: {parts.hostname}")
+        raise ValueError(f"a back end's URL must have no user, query or fragment: {parts.hostname}")
     tls = parts.scheme == "https"
     port = parts.port or (443 if tls else 80)
     prefix = parts.path.rstrip("/").encode("ascii")
     needs_httpx = tls or http2 or trust_env
     if via == "lean" and needs_httpx:
-        raise ValueError("the lean connector speaks plain HTTP/1.1 only, and no proxy")
+        raise ValueError("the lean connector supports plain HTTP/1.1 only, without a proxy")
     if via == "lean" or (via == "auto" and not needs_httpx):
         return LeanConnector(parts.hostname, port, name=host, prefix=prefix, limit=limit, keep_alive=keep_alive)
     # The import is a good part of the start, and vLLM speaks plain HTTP.

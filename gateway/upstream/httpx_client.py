@@ -36,18 +36,18 @@ def translate(error: httpx.TransportError) -> GatewayError:
     """Our error for one of httpx's; read limits aren't among them, because this module keeps those itself."""
     match error:
         case httpx.ConnectTimeout():
-            return UpstreamTimeout("no connection to the back end in time", phase="connect")
+            return UpstreamTimeout("connecting to the back end took too long", phase="connect")
         case httpx.PoolTimeout():
             return NothingAvailable("all connections to the back end are in use", retry_after=1)
         case httpx.TimeoutException():
             return UpstreamTimeout("the back end fell silent", phase="idle")
         case httpx.ConnectError() | httpx.ProxyError() | httpx.UnsupportedProtocol():
-            return ConnectFailed(f"no connection to the back end: {error}")
+            return ConnectFailed(f"cannot connect to the back end: {error}")
         case httpx.RemoteProtocolError() if not _was_cut(error):
             return BadUpstreamResponse(f"the back end did not answer in HTTP: {error}")
         case httpx.LocalProtocolError():
             return BadUpstreamResponse(f"the exchange with the back end broke HTTP's rules: {error}")
-    return ConnectionLost("the back end closed the connection before its answer was whole")
+    return ConnectionLost("the back end closed the connection before its answer was complete")
 
 
 def _was_cut(error: httpx.RemoteProtocolError) -> bool:

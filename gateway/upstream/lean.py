@@ -114,10 +114,10 @@ class LeanConnector:
                 await loop.create_connection(lambda: connection, self._host, self._port)
         except TimeoutError:
             connection.fail()
-            raise UpstreamTimeout("no connection to the back end in time", phase="connect") from None
+            raise UpstreamTimeout("connecting to the back end took too long", phase="connect") from None
         except OSError as error:
             connection.fail()
-            raise ConnectFailed(f"no connection to the back end: {error.strerror or error}") from error
+            raise ConnectFailed(f"cannot connect to the back end: {error.strerror or error}") from error
         except BaseException:
             connection.fail()
             raise

@@ -251,7 +251,7 @@ class LeanConnection(asyncio.Protocol):
         if response is None:
             self.fail()
         elif response._has_head or self._silence:
-            self.fail(ConnectionLost("the back end closed the connection amid its answer"))
+            self.fail(ConnectionLost("the back end closed the connection in the middle of its answer"))
         elif self._used and not (in_order and request_was_taken(self._transport)):
             self.fail(Stale("the back end had closed the connection"))
         else:

@@ -85,8 +85,8 @@ def raise_file_limit(wanted: int) -> int:
             log.info("the limit on open files stays at %d", soft)
     if soft < need:
         log.warning(
-            "at most %d files may be open (ulimit -n), so that %d requests at one time are let in and not %d; "
-            "%d files are needed for that",
+            "at most %d files may be open (ulimit -n), which is enough for %d requests at once and not for %d; "
+            "%d files are needed for those",
             soft,
             max(1, (soft - RESERVE) // FILES_EACH),
             wanted,

@@ -71,7 +71,7 @@ def test_versions_are_read(text: str, version: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("text", ["", "latest", "0", "0.33.0-?", "1.2.3.4"])
 def test_what_is_no_version_is_refused(text: str) -> None:
     """A word such as `latest` is not taken for a version."""
-    with pytest.raises(ValueError, match="no vLLM version"):
+    with pytest.raises(ValueError, match="not a vLLM version"):
         Version.parse(text)
 
 

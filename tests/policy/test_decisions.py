@@ -49,7 +49,7 @@ def test_a_mistake_is_named_with_its_place(more: str, models: str, message: str)
 @pytest.mark.parametrize(
     ("more", "pools", "message"),
     [
-        (", decisions: true, reasoning: always", "p, d", "always thinks, so that decisions never answer for it"),
+        (", decisions: true, reasoning: always", "p, d", "always thinks, so that `decisions` never applies"),
         (", decisions: true", "d", "decisions read log probabilities, which all its pools refuse"),
     ],
 )

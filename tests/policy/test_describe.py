@@ -55,8 +55,8 @@ class TestWarnings:
     @pytest.mark.parametrize(
         ("old", "new", "warning"),
         [
-            ("architecture: dense", "aliases: [n]", "says no architecture"),
-            ("[plain, mtp], a", "[plain], a", "has plain pools only"),
+            ("architecture: dense", "aliases: [n]", "names no architecture"),
+            ("[plain, mtp], a", "[plain], a", "has only plain pools"),
             ("[plain, mtp], a", "[plain], a", "pools.mtp: no model uses this pool"),
             ("rules:", "rules:\n    - {name: all, prefer: plain}", "`短い` can never match"),
             ("prefer: plain", "require: spare", "`短い` can never choose spare"),
