@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -49,7 +50,10 @@ class Running:
 
 @asynccontextmanager
 async def gateway(
-    policy: str | Path, env: Mapping[str, str] | None = None, follow: Follow | None = None
+    policy: str | Path,
+    env: Mapping[str, str] | None = None,
+    follow: Follow | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """Serves a gateway on the policy's text, or on a file, which is then watched. `follow` finds its endpoints."""
     env = env or {}
@@ -57,7 +61,7 @@ async def gateway(
         settings, loaded = Settings(policy=str(policy)), load_policy(policy, env)
     else:
         settings, loaded = Settings(), parse_policy(policy, "policy.yaml", env)
-    app = build(settings, loaded, env=env, rng=random.Random(7), follow=follow)
+    app = build(settings, loaded, env=env, clock=clock, rng=random.Random(7), follow=follow)
     async with serve(app, loop="asyncio", http=ClientConnection, lifespan="on", server_header=False) as url:
         yield Running(url, app.core)
 

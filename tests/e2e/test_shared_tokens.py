@@ -1,0 +1,117 @@
+"""A key's tokens over two gateway processes that share one Redis: to the token, whichever process a request meets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import openai
+import pytest
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.answers import reply, stream
+from tests.e2e.events import delta
+from tests.e2e.test_replicas import AUTH, SECRET, begin, policy_file, replicas, until
+from tests.raw_client import ask, chat, connected, get
+from tests.redis_server import RedisServer, redis_server
+from tests.stub import Stub
+
+LIMIT = 1000
+USED = 100
+WHOLE = reply(
+    {
+        "id": "c1",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": USED},
+    }
+)
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    with redis_server() as running:
+        yield running
+
+
+def counted(server: RedisServer) -> int:
+    """Tokens of the key that Redis counts against the limit."""
+    with redis.Redis(port=server.port, decode_responses=True) as client:
+        rows = [client.hgetall(name) for name in client.scan_iter("*k:tokens*")]
+    return sum(int(units) for row in rows for slot, units in row.items() if slot != "epoch")
+
+
+async def refusals(url: str) -> float:
+    """Requests for the model that the gateway counts as refused."""
+    page = (await get(url, "/metrics")).body.decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "gateway_requests_total"
+        and (sample.labels["model"], sample.labels["outcome"]) == ("m", "rejected")
+    )
+
+
+async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer, tmp_path: Path) -> None:
+    """OPS-04: answers of 100 tokens under 1,000 a minute: ten pass, by turns, and both then refuse in OpenAI's shape
+    for as long as it takes; each refusal counts for its model."""
+    async with Stub(WHOLE) as stub:
+        policy = policy_file(tmp_path, stub.url, f", tokens_per_minute: {LIMIT}")
+        async with replicas(policy, server.url) as urls:
+            for number in range(LIMIT // USED):
+                assert (await ask(urls[number % 2], chat(max_tokens=4), headers=AUTH)).status == 200
+
+                async def told(used: int = (number + 1) * USED) -> bool:
+                    return counted(server) == used
+
+                # What an answer cost beyond its estimate is told within a second.
+                await until(told)
+            for url in urls:
+                async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=SECRET, max_retries=0) as client:
+                    with pytest.raises(openai.RateLimitError, match=f"{LIMIT} tokens per minute") as refused:
+                        await client.chat.completions.create(
+                            model="m", messages=[{"role": "user", "content": "hi"}], max_tokens=4
+                        )
+                assert refused.value.code == "rate_limit_exceeded"
+                assert 1 <= int(refused.value.response.headers["retry-after"]) <= 62
+                assert await refusals(url) == 1.0
+            assert len(stub.requests) == LIMIT // USED
+            assert counted(server) == LIMIT
+
+
+async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path: Path) -> None:
+    """OPS-04: streams that run at both gateways hold their estimates: as many begin as fit, what one of them had
+    fetched ahead a second later, and never one more; leaving them is no way around the limit."""
+    async with Stub(stream(delta("one"), finish=False)) as stub:
+        policy = policy_file(tmp_path, stub.url, f", tokens_per_minute: {LIMIT}")
+        async with replicas(policy, server.url) as urls, AsyncExitStack() as clients:
+
+            async def passes(url: str) -> bool:
+                client = await clients.enter_async_context(connected(url))
+                status = await begin(client, AUTH)
+                assert status in (200, 429)
+                assert counted(server) <= LIMIT
+                return status == 200
+
+            assert await passes(urls[0])
+            estimate = counted(server)
+            fitting, passed = LIMIT // estimate, 1
+
+            async def filled() -> bool:
+                nonlocal passed
+                passed += sum([await passes(url) for url in urls])
+                return passed >= fitting
+
+            await until(filled)
+            await filled()
+            assert passed == fitting > 1
+            await clients.aclose()
+
+            await stub.until(lambda: stub.open == 0)
+            assert passed * estimate <= counted(server) <= LIMIT
+            assert not await passes(urls[0])
