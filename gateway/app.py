@@ -1,6 +1,6 @@
 """The composition root: `build` makes the ASGI application from settings and a policy. All wiring is here.
 
-Routed paths are looked up in one dictionary and answered as plain ASGI; FastAPI is the frame for everything else.
+Routed paths are looked up in one dictionary and answered as plain ASGI; FastAPI serves everything else.
 """
 
 from __future__ import annotations
@@ -76,14 +76,18 @@ def build(
     own_process: bool = False,
     follow: Follow | None = None,
 ) -> Gateway:
-    """Makes the application. Nothing runs and nothing connects before its lifespan starts.
+    """Makes the application. Nothing runs or connects before its lifespan starts.
 
-    `lines` takes the requests' log lines, see `logs.configure`. `own_process` says that stop signals are this
-    application's to drain on; `follow` finds endpoints in another way than by this machine's resolver and cluster.
+    Args:
+        lines: takes the requests' log lines, see `logs.configure`.
+        own_process: whether the process belongs to this application, which then handles stop signals and tunes the
+            garbage collector.
+        follow: finds endpoints; by default with this machine's resolver and in the cluster that it runs in.
+
     Raises InvalidSetting, and PolicyInvalid for a shadow or canary policy.
     """
     rng = rng or Random()
-    # Once only: a name taken a second time is another worker's.
+    # Called once only: a second call would take another worker's number.
     replica = replica_name(settings.port, env)
     discovery = Discovery(follow or follower(env, rng))
     core, watch, hindsight = compose(settings, policy, discovery, replica, env, clock, rng, lines)
@@ -127,7 +131,7 @@ def build(
 
 
 async def put_away(core: Core, sharing: Sharing) -> None:
-    """Once nothing runs: what was learned is kept, and connections are closed."""
+    """The end, once no request runs: saves what was learned and closes connections."""
     await core.decisions.flush()
     await sharing.publish()
     await core.store.aclose()
@@ -135,7 +139,7 @@ async def put_away(core: Core, sharing: Sharing) -> None:
 
 
 def add_routes(frame: FastAPI, core: Core, models: ModelList, watcher: PolicyWatcher | None, workers: int) -> None:
-    """Everything that is not on the request path."""
+    """Adds everything that is not on the request path."""
 
     def reload_state() -> ReloadState | None:
         return watcher.state if watcher else None
@@ -155,7 +159,7 @@ def compose(
     rng: Random,
     lines: RequestLines | None = None,
 ) -> tuple[Core, Watch, Hindsight]:
-    """The parts of the request path, wired, with the policy live."""
+    """Makes and wires the parts of the request path; `policy` becomes the live one."""
     metrics, tracer = Metrics(CollectorRegistry()), open_tracer(env, replica, clock, rng)
     pools = Pools(make_connector, rng, clock)
     learned = Learned(Estimator(share=True), TokenEstimator(), RoutingState(clock, rng, pools))
@@ -202,12 +206,13 @@ def compose(
 
 
 def observing(tracer: Tracer | None) -> tuple[Observer, ...]:
+    """The tracer as an observer of outcomes, if there is one."""
     return (tracer.observe,) if tracer else ()
 
 
 @asynccontextmanager
 async def sending(tracer: Tracer | None) -> AsyncIterator[None]:
-    """Sends spans for the length of the block."""
+    """Sends spans as long as the block runs; does nothing without a tracer."""
     if tracer:
         tracer.start()
     try:
@@ -218,7 +223,7 @@ async def sending(tracer: Tracer | None) -> AsyncIterator[None]:
 
 
 def adopt(core: Core, active: Active) -> None:
-    """Makes a policy the live one, at the start and on every reload: everything that follows it, then the swap."""
+    """Makes a policy the live one, at the start and on every reload: first what follows it, then the swap."""
     policy = active.policy
     core.metrics.allow({name: model.pools for name, model in policy.models.items()}, policy.pools)
     core.pools.apply(core.discovery.fill(policy))
@@ -233,14 +238,14 @@ def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
 
 
 def replica_name(port: int, env: Mapping[str, str]) -> str:
-    """Names this process alike after a restart, and no other one: host, port (a host may run several gateways) and
-    the worker's number. A worker takes its number with the call, so that a second call names another."""
+    """A name for this process, the same after a restart and different from every other's: host, port (a host may run
+    several gateways) and the worker's number. The call takes the number, so that a second call gets another name."""
     folder = env.get(DIRECTORY)
     return f"{socket.gethostname()}-{port}-{worker_number(Path(folder)) if folder else 0}"
 
 
 def request_ids(rng: Random) -> Callable[[], str]:
-    """Ids that are unique across processes and cheap: a random start, then counting."""
+    """Makes ids that are cheap and unique across processes: a random prefix, then a counter."""
     prefix = f"{rng.getrandbits(64):016x}"
     number = 0
 
@@ -253,7 +258,7 @@ def request_ids(rng: Random) -> Callable[[], str]:
 
 
 def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[str, str]) -> PolicyWatcher:
-    """Follows the policy file; a change goes through the same constructor path as the start."""
+    """Follows the policy file. A change takes the same path as the policy at the start."""
 
     def on_change(changed: Policy) -> None:
         desk = desk_for(changed.second_opinion, core.active.opinion, core.clock)
@@ -270,6 +275,7 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
 
 
 def warn_at_start(settings: Settings, policy: Policy) -> None:
+    """Logs what looks like a mistake in the policy, and open access on a public address."""
     for line in warnings(policy):
         log.warning("policy: %s", line)
     if policy.access is None and settings.host not in ("127.0.0.1", "localhost", "::1"):
@@ -277,7 +283,7 @@ def warn_at_start(settings: Settings, policy: Policy) -> None:
 
 
 def from_environment() -> Gateway:
-    """The factory that worker processes call; `gateway serve` puts its options into the environment."""
+    """The factory that worker processes call; `gateway serve` passes its options on in the environment."""
     settings = resolve({}, os.environ)
     lines = configure(settings.log_format, settings.log_level)
     return build(settings, load_policy(settings.policy, os.environ), env=os.environ, lines=lines, own_process=True)

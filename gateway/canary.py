@@ -1,11 +1,11 @@
 """The canary: a second policy that decides for a share of the requests for real, before it may decide for all.
 
-What it tries are its `routing`, its `models` and its pools' `refuses`. Everything else (endpoints, limits, keys, the
-server, logging) stays the live policy's, so its pools must be some of the live ones. A file that is invalid changes
-nothing, and one with pools that are not live takes no requests. Its share stands in its own file
-(`canary: {share: 0.1}`), which is followed: a new share holds within two seconds.
+It tries its `routing`, its `models` and its pools' `refuses`. Everything else (endpoints, limits, keys, the server,
+logging) remains the live policy's, so its pools must be among the live ones. An invalid file changes nothing, and one
+with pools that are not live takes no requests. The share is in the canary's own file (`canary: {share: 0.1}`), which
+is watched: a new share takes effect within two seconds.
 
-Speeds and conversations are learned by both together, for they serve on the same pools. How the two do is counted in
+Both policies learn speeds and conversations together, as they use the same pools. How they compare is counted in
 `gateway_canary_*`, see `gateway.decisions.canary`.
 """
 
@@ -30,7 +30,7 @@ log = logging.getLogger("gateway.canary")
 
 
 class Canary:
-    """The file and what becomes of it beside each live policy."""
+    """The canary's file, and what it makes of each live policy."""
 
     def __init__(
         self,
@@ -41,11 +41,11 @@ class Canary:
         rng: Random,
         on_change: Callable[[], None],
     ) -> None:
-        """`on_change` is to take `beside` anew. Raises PolicyInvalid."""
+        """`on_change` is called when the file changes, and should call `beside` again. Raises PolicyInvalid."""
         self.judge = judge
         self.policy = load_policy(path, env)
         self.problem: str | None = None
-        """Why it takes no request although it has a share."""
+        """Why it takes no requests although it has a share; None if nothing is wrong."""
         self._state = learned.routing.beside(rng)
         self._draw = rng.random
         self._on_change = on_change
@@ -56,7 +56,7 @@ class Canary:
         return self._watcher.run()
 
     def beside(self, live: Active) -> Active:
-        """The live policy with the canary's share, as far as there is one."""
+        """The live policy, with the canary deciding for its share if it has one."""
         missing = sorted(
             {pool for model in self.policy.models.values() for pool in model.pools} - set(live.policy.pools)
         )
@@ -74,11 +74,11 @@ class Canary:
         return replace(live, trial=trial, header_names=live.policy.header_names | policy.header_names)
 
     def object(self) -> dict[str, Any]:
-        """For operators."""
+        """For operators, JSON-ready: the glance, the state of its file, and the policy itself."""
         return {**self.glance(), "reload": asdict(self._watcher.state), "policy": describe(self.policy)}
 
     def glance(self) -> dict[str, Any]:
-        """The share, and how the two do."""
+        """For the status page, JSON-ready: the share, and how the two policies compare."""
         return {
             "hash": self.policy.version_hash,
             "source": self.policy.source,
@@ -99,7 +99,7 @@ def _not_reloaded(error: PolicyInvalid) -> None:
 
 
 def merged(canary: Policy, live: Policy) -> Policy:
-    """The live policy with what the canary tries."""
+    """The live policy with the canary's routing, models and refusals."""
     pools = {name: _pool(pool, canary.pools.get(name)) for name, pool in live.pools.items()}
     models = {name: _model(model, live.models.get(name)) for name, model in canary.models.items()}
     names = {name: models[model.name] for name, model in canary.names.items()}
@@ -121,5 +121,5 @@ def _pool(live: Pool, tried: Pool | None) -> Pool:
 
 
 def _model(tried: Model, live: Model | None) -> Model:
-    """Speeds go by pool, model and architecture: with another one here, both policies would begin to learn anew."""
+    """Speeds are learned by pool, model and architecture: with another one, both policies would have to start again."""
     return tried if live is None else replace(tried, architecture=live.architecture)

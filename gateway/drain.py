@@ -1,10 +1,10 @@
 """Stopping without loss: a stop signal turns readiness off, lets running requests end, then lets the server stop.
 
-While draining, the listener stays, `/ready` answers 503, and a new request is refused with `Retry-After` and
-`Connection: close`, so that a load balancer or an SDK takes it elsewhere. When nothing runs any more and nobody has
-come for a moment (a balancer needs one to notice), or the policy's `server.grace` is over, the server's own handler
-gets the signal. Whoever still comes after a few seconds looks at no `/ready` and takes a refused connection as well as
-a 503, so that is not waited out. A second signal goes to the server at once.
+While draining, the listener stays open, `/ready` answers 503, and a new request is refused with `Retry-After` and
+`Connection: close`, so that a load balancer or an SDK takes it elsewhere. The server's own handler gets the signal
+once no request runs and none has come for a moment (a balancer needs one to notice), or when the policy's
+`server.grace` is over. A client that still comes after a few seconds does not look at `/ready`; a refused connection
+serves it as well as a 503, so that is not waited for. A second signal goes to the server at once.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ log = logging.getLogger("gateway")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 LOOK_SECONDS = 0.05
 QUIET_SECONDS = 0.5
-"""How long nothing must have come. A listener that closes cuts off whoever is just connecting, without an answer."""
+"""How long no request must have come. Closing the listener cuts off clients that are just connecting."""
 PATIENT_SECONDS = 5.0
-"""How long that is waited for once nothing runs."""
+"""The longest wait for that, once no request runs."""
 
 
 class Draining(Protocol):
-    """What draining needs of the request path."""
+    """What draining needs to know of the request path."""
 
     draining: bool
     running: int
     """Requests that have begun and not ended."""
     turned_away: int
-    """Requests refused because of the draining."""
+    """Requests refused because of the draining, in all."""
 
 
 @contextmanager
 def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[None]:
-    """Takes over the stop signals from the server for the length of the block. Main thread only."""
+    """Takes the stop signals over from the server while the block runs. Main thread only."""
     loop = asyncio.get_running_loop()
     before = {number: signal.getsignal(number) for number in SIGNALS}
     tasks: set[asyncio.Task[None]] = set()
@@ -51,7 +51,7 @@ def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[Non
 
     async def drain(number: int) -> None:
         deadline = loop.time() + grace()
-        # The counts are of live requests; their coming and going is no event that anything else would wait for.
+        # Polled, since nothing else needs an event for every request that comes or goes.
         turned_away, quiet_from, patient_until = core.turned_away, loop.time(), loop.time() + PATIENT_SECONDS
         while (now := loop.time()) < deadline:
             if core.running or core.turned_away != turned_away:
@@ -81,7 +81,7 @@ def drain_on_signals(core: Draining, grace: Callable[[], float]) -> Iterator[Non
 
 @asynccontextmanager
 async def background(work: Iterable[Coroutine[Any, Any, None]]) -> AsyncIterator[None]:
-    """Runs endless tasks for the length of the block. One that fails is told at once, and holds up nobody's end."""
+    """Runs endless tasks while the block runs. A failure is logged at once and stops no other task."""
     tasks = [asyncio.create_task(one) for one in work]
     for task in tasks:
         task.add_done_callback(_tell_failure)

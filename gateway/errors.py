@@ -1,7 +1,7 @@
 """Every error that the gateway itself makes, as one tree. A back end's own errors pass through and are not here.
 
 GatewayError                     .status .type .code .param .retry_after .body()
-  BadRequest              400    the body cannot be understood where we must understand it
+  BadRequest              400    the body cannot be understood, as far as we need to understand it
   Unauthorized            401    no or unknown API key
   Forbidden               403    the key may not do this
   UnknownModel            404    no such model in the policy
@@ -9,7 +9,7 @@ GatewayError                     .status .type .code .param .retry_after .body()
   MethodNotAllowed        405    the path takes another method
   RequestTimeout          408    the client was too slow to send its body
   BodyTooLarge            413    over server.max_body_bytes
-  UnsupportedEncoding     415    a body packed in a way that is not unpacked here
+  UnsupportedEncoding     415    a body compressed in a way that is not supported here
   HeadersTooLarge         431    over the header limit
   TooManyRequests         429    a limit of the key or a full queue (Retry-After)
   UpstreamError           502    connection to a back end failed; subclasses say how
@@ -26,7 +26,7 @@ import json
 
 
 class GatewayError(Exception):
-    """An error made by the gateway, in the shape that OpenAI SDKs read."""
+    """An error made by the gateway, in the shape that OpenAI SDKs expect."""
 
     status = 500
     type = "internal_error"
@@ -155,10 +155,10 @@ class UpstreamTimeout(GatewayError):
 
 
 def let_go(error: BaseException) -> None:
-    """Cuts an error that has been dealt with off the frames that it came through, and all that led to it likewise.
+    """Detaches an error that has been handled, and the errors that led to it, from the frames they passed through.
 
-    Such a frame often holds the error itself, and with it the request's body and all else: a cycle that would last
-    until a garbage collection.
+    Such a frame often refers to the error itself, and so keeps the request's body and everything else in a reference
+    cycle until the next garbage collection.
     """
     chain: list[BaseException | None] = [error]
     while chain:

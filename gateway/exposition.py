@@ -1,9 +1,8 @@
 """The `/metrics` page: of this process, or summed over the worker processes that share a port.
 
 With several workers, prometheus-client keeps every value in files of one directory per `gateway serve`, so that any
-worker can answer for all. Files of workers that died are dropped from the gauges here; their counters stay, since a
-counter must never fall. Exemplars have no place in these files: a page shows those of the worker that answers, each in
-the bucket of the sums that counts it.
+worker can answer for all. Gauges of workers that died are left out here; their counters stay, since a counter must
+never fall. These files cannot hold exemplars: a page shows those of the worker that answers, in the summed buckets.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NO_EXEMPLARS: Mapping[Series, Exemplar] = MappingProxyType({})
 
 @contextmanager
 def shared_by_workers(env: MutableMapping[str, str]) -> Iterator[None]:
-    """Gives the workers that are started within the block a directory of their own, removed afterwards.
+    """Gives the workers that the block starts a directory of their own, and removes it afterwards.
 
     Two gateways on one host never share one: each would wipe or sum the other's values.
     """
@@ -64,7 +63,7 @@ def worker_number(folder: Path) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """A registry's families and others that are already made, as one thing to expose."""
+    """A registry's families together with families that are already collected."""
 
     registry: CollectorRegistry
     families: Sequence[Metric]
@@ -78,7 +77,7 @@ class Both:
         yield from self.families
 
     def _stands(self, labels: Mapping[str, str]) -> bool:
-        """Not the gauge of an endpoint that has gone, which the files of the worker processes keep."""
+        """False for the gauge of an endpoint that has gone, which the files of the worker processes keep."""
         return "endpoint" not in labels or (labels.get("pool", ""), labels["endpoint"]) in self.live
 
 
@@ -106,10 +105,10 @@ def page(
     live: Collection[tuple[str, str]],
     exemplars: Mapping[Series, Exemplar] = NO_EXEMPLARS,
 ) -> tuple[bytes, str]:
-    """The exposition and its content type: OpenMetrics where asked for, which alone can carry exemplars.
+    """The exposition and its content type: OpenMetrics, which alone can carry exemplars, if `accept` asks for it.
 
-    `families` are this process's alone and never summed: every worker sees the same back ends. `exemplars` are its own
-    too. `live` are all pools and endpoints that are.
+    `families` are this process's own and never summed, since every worker sees the same back ends. `exemplars` are its
+    own too. `live` holds (pool, endpoint) for every endpoint that there is now.
     """
     folder = os.environ.get(DIRECTORY)
     if folder:
@@ -127,7 +126,7 @@ def page(
 
 
 def forget_dead(folder: Path) -> None:
-    """Takes the gauges of processes that are no more out of the sums."""
+    """Takes the gauges of processes that have ended out of the sums."""
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rpartition("_")[2])
         if not alive(pid):
@@ -135,6 +134,7 @@ def forget_dead(folder: Path) -> None:
 
 
 def alive(pid: int) -> bool:
+    """Whether a process of that id exists."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -1,10 +1,10 @@
-"""Garbage collection fit for a server: what is loaded at the start is never walked again, and the rest seldom.
+"""Garbage collection for a server: what is loaded at the start is never traversed again, and the rest seldom.
 
-The request path makes no cycles, but each collection walks everything that is learned and loaded, which shows as
+The request path makes no cycles, but each collection traverses everything that is learned and loaded, which shows as
 pauses of tens of milliseconds under load. Measured at 32 connections: p99 from 88 to 50 ms, 6 % more requests.
 
-What has been freed is given back to the system once a minute: a burst leaves its pages scattered with holes, which the
-C library keeps for itself. Measured: 10 to 15 MB of 107 after 300 requests at one time, in 1 to 7 ms of another thread.
+Freed memory is returned to the system once a minute: a burst leaves holes in many pages, which the C library keeps.
+Measured: 10 to 15 MB of 107 after 300 concurrent requests, in 1 to 7 ms of another thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def settle_heap() -> None:
 
 
 async def tidy_heap(every: float = TIDY_SECONDS) -> None:
-    """Gives free pages back, every so many seconds until cancelled. Ends at once where the C library has no way to."""
+    """Returns free pages to the system every so many seconds, until cancelled. Ends at once if the C library cannot."""
     if (trim := page_returner()) is None:
         return
     while True:

@@ -1,9 +1,10 @@
-"""What happens with a request once it is over: everything learns, its decision is judged and kept, the shadow decides.
+"""What happens to a request once it is over: all parts learn, its decision is judged and kept, the shadow decides.
 
-One observer in a fixed order: regret is told by the speed curves as learning leaves them, and goes into the row.
+It is one observer with a fixed order: regret is computed from the speed curves as learning leaves them, and is kept
+with the decision.
 
-Learning costs time with every answer, and its figures are means over many: beyond a rate an even share of the answers
-teaches, whatever they are, and what is counted counts for those left out.
+Learning from an answer takes time, and what is learned are means over many. So above a certain rate only an even sample
+of the answers teaches, and what is counted for one of them also counts for those left out.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from gateway.types import LoadView, Outcome
 log = logging.getLogger("gateway.shadow")
 
 LESSONS = 200.0
-"""Finished requests a second, of each process, that teach when there are more."""
+"""Finished requests per second and process that are learned from when there are more."""
 LESSONS_AHEAD = 2000
-"""Those that teach in a burst after a quiet time."""
+"""Requests of a burst after a quiet time that are all learned from."""
 
 
 class Lessons:
@@ -43,7 +44,7 @@ class Lessons:
         self._then = now
 
     def take(self, now: float) -> int:
-        """0 if the request that ended now is not to teach, else the number of requests that it stands for."""
+        """The number of requests that the one which ended now stands for; 0 if it is not to be learned from."""
         self._seen += 1
         left = self._left + (now - self._then) * LESSONS
         self._then = now
@@ -56,7 +57,7 @@ class Lessons:
 
 
 class Hindsight:
-    """`observe` every outcome; run `tasks` in the background."""
+    """Call `observe` with every outcome, and run what `begin` returns in the background."""
 
     def __init__(self, learned: Learned, decisions: DecisionLog, metrics: Metrics, now: float) -> None:
         self.decisions = decisions
@@ -69,7 +70,7 @@ class Hindsight:
         self._watcher: PolicyWatcher | None = None
 
     def cast_shadow(self, path: str, env: Mapping[str, str], view: LoadView, clock: Callable[[], float]) -> None:
-        """Lets the policy in `path` decide silently from now on, and follows its file. Raises PolicyInvalid."""
+        """Makes the policy in `path` the shadow, and follows its file. Raises PolicyInvalid."""
         policy = load_policy(path, env)
         shadow = self.shadow = Shadow(policy, ShadowMetrics(self._metrics), view, clock)
 
@@ -89,7 +90,7 @@ class Hindsight:
         rng: Random,
         on_change: Callable[[], None],
     ) -> Canary:
-        """Makes the policy in `path` the canary, and compares it with the live one. Raises PolicyInvalid."""
+        """Makes the policy in `path` the canary, to be compared with the live one. Raises PolicyInvalid."""
         judge = CanaryJudge(CanaryMetrics(self._metrics), view, clock)
         self.canary = Canary(path, env, self._learned, judge, rng, on_change)
         return self.canary
@@ -109,7 +110,7 @@ class Hindsight:
             self.canary.judge.observe(outcome, regret)
 
     def begin(self) -> list[Coroutine[Any, Any, None]]:
-        """The endless tasks, once what earlier processes learned has been restored."""
+        """The endless tasks. Call it once what earlier processes learned has been restored."""
         if self.shadow:
             self.shadow.learn_from(self._learned.routing)
         if self.canary:

@@ -1,8 +1,8 @@
-"""Frozen where the type checker looks, and as cheap as a plain object where Python runs.
+"""Dataclasses that are frozen for the type checker and as cheap as plain objects at run time.
 
-A frozen dataclass sets each field through `object.__setattr__`, which makes one of 14 fields 2.7 times as dear to build
-by names, and 5.7 times by places (CPython 3.11). A request builds a dozen. Whoever assigns to a record's field is told
-by mypy, as with `frozen=True`.
+A frozen dataclass sets each field through `object.__setattr__`. With 14 fields that makes it 2.7 times as expensive to
+build by keyword, and 5.7 times by position (CPython 3.11), and a request builds a dozen. mypy reports an assignment to
+a record's field just as it does with `frozen=True`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[T]) -> type[T]:
-    """`@dataclass(frozen=True, slots=True)` in all but the run time's check."""
+    """`@dataclass(frozen=True, slots=True)` without the check at run time."""
     return dataclass(slots=True, unsafe_hash=True)(cls)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 def keyword_record(cls: type[T]) -> type[T]:
-    """A `record` whose fields are given by name."""
+    """A `record` whose fields are keyword-only."""
     return dataclass(slots=True, unsafe_hash=True, kw_only=True)(cls)

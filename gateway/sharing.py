@@ -1,9 +1,9 @@
-"""What this process tells the others and learns from them, through the store: views of load, and learned state.
+"""What this process exchanges with the others through the store: views of load, and learned state.
 
-Learned state goes to Redis where there is one, else to a folder of snapshot files (`--state-dir`), else nowhere:
-- curves: each replica's own sums under its name; a reader takes the others' in place of what it had of them.
-- lengths: every half minute what was learned since, numbered, so that each piece is taken in once; and all of it, for
-  this replica's next start. A replica that never was here before starts from the largest that another has.
+Learned state goes to Redis if there is one, else to a folder of snapshot files (`--state-dir`), else nowhere:
+- curves: each replica publishes its own sums under its name; readers replace what they had of it.
+- lengths: every half minute a replica publishes what it learned since, numbered, so that the others take each piece in
+  once; and all of it, for its own next start. A new replica starts from the largest that another one has published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBER = struct.Struct("<Q")
 
 
 def local_view(core: Core) -> View:
-    """This process's in-flight counts, and which endpoints work for it or are broken, by pool and URL."""
+    """This process's requests in flight by key, and by pool and URL which endpoints work for it or are broken."""
     core.limits.tick()
     now = core.clock()
     endpoints = {
@@ -35,19 +35,19 @@ def local_view(core: Core) -> View:
 
 
 class Sharing:
-    """`restore` at the start, `run` until cancelled, `publish` at the end."""
+    """Call `restore` at the start, `run` until cancelled, and `publish` at the end."""
 
     def __init__(self, store: Store, learned: Learned, replica: str, first_number: int) -> None:
-        """`first_number` numbers the first news; it must not have been used by this replica before."""
+        """`first_number` numbers the first piece published; this replica must not have used it before."""
         self._store = store
         self._learned = learned
         self._replica = replica
         self._number = first_number
         self._taken: dict[str, int] = {}
-        """The number of the last news taken from each other replica."""
+        """The number of the last piece taken in from each other replica."""
 
     async def restore(self) -> None:
-        """Takes in what was learned before this start, by this process and the others."""
+        """Takes in what this process and the others learned before this start."""
         self._learned.routing.curves.merge(await self._store.share(CURVES, None), None)
         found = await self._store.share(LENGTHS, None)
         if blob := found.get(self._replica) or max(found.values(), key=len, default=None):
@@ -56,12 +56,13 @@ class Sharing:
             self._taken[replica] = _number(news)
 
     async def run(self) -> None:
+        """Publishes every half minute until cancelled."""
         while True:
             await asyncio.sleep(SHARE_SECONDS)
             await self.publish()
 
     async def publish(self) -> None:
-        """Sends what this process knows and takes what the others sent since."""
+        """Sends what this process has learned, and takes in what the others have sent since."""
         curves, estimator = self._learned.routing.curves, self._learned.estimator
         curves.merge(await self._store.share(CURVES, curves.snapshot()), self._replica)
         self._number += 1

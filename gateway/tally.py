@@ -1,10 +1,10 @@
-"""Counting at the price of an addition: sums that go into Prometheus' metrics when somebody is to see them.
+"""Counting at the price of an addition: sums that are handed to Prometheus' metrics only when they are read.
 
-A counter of prometheus-client takes a lock and, with several workers, writes to a file with every addition; a histogram
-does so twice and looks through its bounds one by one. A request adds to a dozen of them. Here it adds to plain numbers,
-all in one thread, and `settle` hands over what has come together since.
+A counter of prometheus-client takes a lock and, with several workers, writes to a file on every addition; a histogram
+does so twice and searches its bounds one by one. A request adds to a dozen of them. Here it adds to plain numbers, all
+in one thread, and `settle` hands over what has accumulated since.
 
-For that it reaches for the parts of a histogram that its own `observe` adds to, which have no public name.
+For that it uses the parts of a histogram that its own `observe` adds to, which have no public name.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Count:
         if not self.value:
             return
         if self._series is None:
-            # Not before there is something to count: a series at 0 says that there are such requests.
+            # Only once there is something to count: a series at 0 would say that such requests exist.
             self._series = self._metric.labels(*self._labels)
         value, self.value = self.value, 0.0
         self._series.inc(value)
@@ -99,7 +99,7 @@ class Spread:
 
 
 class Tallies:
-    """All series that are counted here."""
+    """All series that are counted this way."""
 
     def __init__(self) -> None:
         self._shapes: dict[Histogram, tuple[str, tuple[float, ...], tuple[str, ...]]] = {}
@@ -111,7 +111,7 @@ class Tallies:
         self._shapes[metric] = name, bounds, labels
 
     def count(self, metric: Counter, labels: tuple[str, ...]) -> Count:
-        """The series of a counter, kept for ever: the set of labels is bounded."""
+        """The series of a counter; kept for good, as the set of labels is bounded."""
         found = self._counts.get((metric, labels))
         if found is None:
             found = self._counts[metric, labels] = Count(metric, labels)

@@ -1,6 +1,6 @@
-"""What one request notes for its trace: ids, made up front for the `traceparent` that goes upstream, and times.
+"""What one request records for its trace: times, and ids, which are made up front for the `traceparent` sent upstream.
 
-Only where tracing is on is there one (see `gateway.tracing`). Spans are made from it and the `Outcome` at the end.
+It exists only while tracing is on (see `gateway.tracing`). Spans are made from it and the `Outcome` at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Attempt:
 
 @dataclass(slots=True, kw_only=True)
 class Trace:
-    """Mutable on purpose: hops write when they were done."""
+    """Mutable on purpose: each hop writes when it was done."""
 
     trace_id: int
     """128 bits: the client's, or a new one."""

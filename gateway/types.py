@@ -1,7 +1,7 @@
 """The types that travel along a request's path, in the order in which they appear. Read this file first.
 
-bytes -> `Features` (what the request says) -> `Estimate` (how much it will say back) -> `Decision` (which pool,
-and why) -> `Outcome` (how it ended). All are frozen; nothing here does I/O or knows a module of ours.
+bytes -> `Features` (what the request says) -> `Estimate` (how long the answer will be) -> `Decision` (which pool,
+and why) -> `Outcome` (how it ended). All are frozen. Nothing here does I/O, and the enums are in `gateway.words`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NO_HINTS = Hints()
 
 @keyword_record
 class Features:
-    """What the request says about itself; pure, from the body alone. Lengths are tokens unless named otherwise."""
+    """What the request says about its answer, read from the body alone. Lengths are tokens unless stated otherwise."""
 
     api: Api
     model: str
@@ -70,7 +70,7 @@ class Features:
     """Hard upper bound of one choice's output: explicit, defaulted (completions: 16), or by choices/schema."""
     explicit_cap: bool = False
     token_limit: int | None = None
-    """The part of `cap` that the token parameters set; it holds for thinking too, a structure's bound does not."""
+    """The part of `cap` that the token parameters set. It bounds thinking too, which a structure's bound does not."""
     structure_tokens: int | None = None
     """Typical length of an answer that fits the choices or the schema; None without one."""
     floor: int = 0
@@ -78,7 +78,7 @@ class Features:
     stop_line: bool = False
     """Whether a stop string ends the answer at its first line break."""
     scoring: bool = False
-    """Whether the prompt's or few labels' probabilities are asked for rather than a text."""
+    """Whether the request asks for probabilities, of its prompt or of a few labels, rather than for text."""
     n: int = 1
     structure: Structure = Structure.NONE
     legacy_guided: bool = False
@@ -99,7 +99,7 @@ class Features:
     wish: int | None = None
     """An explicit length wish ("in 200 words", 「200字程度」), in tokens."""
     wish_firm: bool = False
-    """Whether the wish names the whole answer ("yes or no", 「番号のみ」) and not a size to aim at."""
+    """Whether the wish determines the answer's form ("yes or no", 「番号のみ」), rather than a size to aim at."""
     detail: int = 0
     """-1 where brevity is asked for, 1 where detail is, else 0."""
     step_by_step: bool = False
@@ -158,38 +158,38 @@ class Features:
 
 @keyword_record
 class Estimate:
-    """How many tokens one choice will have: min(N, cap), before it starts."""
+    """How many tokens one choice will have, min(N, cap), as expected before it starts."""
 
     task: Task
     output_tokens: float
-    """Expected value, which expected time needs; p50 is below it for heavy tails."""
+    """The expected value, from which expected times are computed; above p50 for heavy tails."""
     p50: float
     p90: float
     confidence: float
     """0 (no idea) .. 1 (a bound settles it)."""
     source: str
-    """What settled it: cap, choice, schema, wish, few_shot, hint, rules, prior, history or unknown."""
+    """What determined it: cap, choice, schema, wish, few_shot, hint, rules, prior, history or unknown."""
 
 
 class CostTerms(NamedTuple):
     """Where a pool's expected seconds come from. A tuple, because every decision makes one per pool."""
 
     running: float
-    """Other requests per endpoint; not a time, but what the times depend on."""
+    """Other requests per endpoint. Not a time, but what the times depend on."""
     wait: float
-    """Until the engine takes the request up."""
+    """Until the engine starts the request."""
     first: float
     """From there to the first token."""
     decode: float
     """From there to the last."""
     imposed: float
-    """What the others that run there are slowed down, in sum. Not part of the request's own time."""
+    """The time that the requests already running there lose, in sum. Not part of the request's own time."""
     saved: float
-    """What `first` would be longer without the prefix that is cached there."""
+    """By how much `first` would be longer without the prefix that is cached there."""
 
 
 class PoolCost(NamedTuple):
-    """One pool's answer to "what if I took it": expected seconds, or the reason that it is out. A tuple, as above."""
+    """What it would take a pool to serve the request: expected seconds, or why it is out. A tuple, as above."""
 
     pool: str
     kind: PoolKind
@@ -208,27 +208,27 @@ class Decision:
     pool: str
     reason: Reason
     detail: str = ""
-    """A rule's name, a gate's name; empty where the reason says it all."""
+    """The name of the rule or gate; empty where the reason says it all."""
     order: tuple[str, ...] = ()
     costs: tuple[PoolCost, ...] = ()
     endpoint: str | None = None
-    """Where in the pool the conversation's prefix is cached: a wish, which yields to load and health."""
+    """Where in the pool the conversation's prefix is cached: preferred, as far as load and health allow."""
     thread: int = 0
     """The conversation's key; 0 where there is none."""
 
 
 class PoolLoad(NamedTuple):
-    """A pool as routing sees it at one instant. The facts behind it may be our own counts or the engines'. A tuple,
-    because every decision asks every pool."""
+    """A pool as routing sees it at one instant, from our own counts and those of the engines. A tuple, because every
+    decision asks every pool."""
 
     up: int
     """Endpoints that can take traffic now."""
     in_flight: int = 0
-    """Requests running in the pool, ours and (where scraped) other clients'."""
+    """Requests running in the pool: ours, and those of other clients where engines are scraped."""
     waiting: int = 0
     full: bool = False
     window: int | None = None
-    """Smallest context length that its endpoints report; None where none does."""
+    """The smallest context length that its endpoints report, in tokens; None if none reports one."""
 
 
 class LoadView(Protocol):
@@ -239,13 +239,13 @@ class LoadView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpecSample:
-    """Drafting counts, of one answer or of many."""
+    """Counts of speculative decoding, of one answer or of many."""
 
     drafts: float
     draft_tokens: float
     accepted_tokens: float
     accepted_at: tuple[float, ...] = ()
-    """Accepted tokens by draft position; empty where only the sums are known."""
+    """Accepted tokens by draft position; empty if only the sums are known."""
 
 
 @keyword_record
@@ -261,7 +261,7 @@ class Usage:
 
 @keyword_record
 class Outcome:
-    """Everything that is known once a request is over. Made in one place; metrics, logs and learning read it.
+    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it.
 
     Times are seconds of the gateway's monotonic clock.
     """

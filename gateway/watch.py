@@ -1,8 +1,8 @@
-"""What the gateway sees of its back ends, put where decisions and operators look: load, acceptance, the MTP checklist.
+"""What the gateway knows of its back ends, for decisions and for operators: load, acceptance, the MTP checklist.
 
-It is the router's view of the live pools: our own requests as counted here, other clients' and the engines' queues as
-of the last scrape (without scrapes: the other replicas' counts), the context window that every endpoint of a pool has.
-Every second it hands the measured acceptance to the speed curves.
+It is the router's view of the live pools. Our own requests are counted here. Other clients' requests and the engines'
+queues are those of the last scrape, or the other replicas' counts where nothing is scraped. The context window of a
+pool is the one that all its endpoints have. Every second the measured acceptance is handed to the speed curves.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ TICK_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """What a pool has beyond our own requests, as of the last tick."""
+    """What runs in a pool besides our own requests, as of the last tick."""
 
     in_flight: int
     window: int | None
     running: int = 0
-    """In its engines, our own included, by their last pages."""
+    """Requests running in its engines, our own included, by their last `/metrics`."""
     waiting: int = 0
-    """The same of those that wait in an engine's own queue."""
+    """Requests waiting in its engines' own queues, likewise."""
 
 
 NOTHING = Foreign(0, None)
@@ -76,7 +76,7 @@ class Watch:
         if foreign is NOTHING:
             return own
         in_flight = own.in_flight + foreign.in_flight
-        # What an engine keeps waiting is in flight but runs beside nobody; it leaves as fast as what runs there ends.
+        # What waits in an engine's own queue is in flight there, but slows down nothing that runs.
         queued = min(foreign.waiting, max(in_flight - foreign.running, 0))
         return PoolLoad(
             up=own.up,
@@ -87,7 +87,7 @@ class Watch:
         )
 
     def observe(self, outcome: Outcome) -> None:
-        """Takes a finished answer's time per token, and its own drafting counts where the back end sent them."""
+        """Takes a finished answer's time per token, and its drafting counts if the back end sent them."""
         decision, usage = outcome.decision, outcome.usage
         if decision is None or usage is None or outcome.result is not Result.OK or outcome.features is None:
             return
@@ -98,8 +98,8 @@ class Watch:
             self.checklist.observe_request(pool, model, outcome.estimate.task, usage.spec)
 
     def _beside(self, decision: Decision) -> float:
-        """Requests beside an answer that has just ended, on its engine: the mean of its decision's moment and of now.
-        The end alone would file what ran in a crowd under the lull in which the last of it came."""
+        """Other requests on the engine of an answer that has just ended: the mean of when it was decided and of now.
+        The count at its end alone would be too low for the last answers of a burst."""
         load = self.load(decision.pool)
         now = load.in_flight / (load.up or 1)
         terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
@@ -109,7 +109,7 @@ class Watch:
         return TelemetryCollector(self.view, self.checklist, self._clock, self.slices)
 
     def slices(self) -> list[SliceReport]:
-        """Engines that slow each other, though the policy may not say that they share a GPU."""
+        """Engines that slow each other down, whether or not the policy says that they share a GPU."""
         now = self._clock()
         seats = {
             e.url: Seat(pool.name, e.slice, e.shared.limit if e.shared else 0)
@@ -133,7 +133,7 @@ class Watch:
             await fetch.aclose()
 
     def tick(self) -> None:
-        """Renews what decisions read between scrapes."""
+        """Updates what decisions read between scrapes."""
         self.view.match()
         self._neighbours.follow(self.view.endpoints())
         records = self.view.endpoints()
@@ -169,6 +169,6 @@ class Watch:
         return min((length for length in lengths if length), default=None)
 
     def _break_even(self, pool: str, running: float, k: int) -> float | None:
-        """Tokens per step from which drafting k pays in this pool, by its profile."""
+        """Tokens per step from which drafting k tokens pays in this pool, by its profile; None without a curve."""
         curve = next((curve for curve in self._curves if curve.pool == pool), None)
         return curve.profile.break_even(running, k) if curve else None

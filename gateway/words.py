@@ -1,4 +1,4 @@
-"""The closed lists of words that requests, decisions and outcomes are told in. Policies and metrics use them."""
+"""The enums in which requests, decisions and outcomes are described. Policies, headers and metrics use their values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Api(StrEnum):
 
 
 class Structure(StrEnum):
-    """What the engine is told to constrain the answer to."""
+    """What the engine is asked to constrain the answer to."""
 
     NONE = "none"
     CHOICE = "choice"
@@ -62,7 +62,7 @@ class ToolChoice(StrEnum):
 
 
 class Place(StrEnum):
-    """Where in the request the ask was found."""
+    """Where in the request its instruction was found."""
 
     WHOLE = "whole"
     START = "start"
@@ -71,7 +71,7 @@ class Place(StrEnum):
 
 
 class Need(StrEnum):
-    """A thing that the request needs and that not every engine can do. Pools are gated on these."""
+    """Something that a request needs and that not every engine can do; pools are gated on it."""
 
     MIN_P = "min_p"
     LOGIT_BIAS = "logit_bias"

@@ -1,8 +1,8 @@
-"""How the canary policy does beside the live one, from the same outcomes.
+"""How the canary policy compares with the live one, from the outcomes of both.
 
-Both serve real requests, so their times and regrets compare directly: a conversation's and a request's share is drawn
-without a look at it. Flips are the canary's requests that the live policy would have sent elsewhere, decided again at
-their end as the shadow policy does (`again.py`), with the time that the canary's choice saved or cost by the curves.
+Both serve real requests, and which policy a request gets does not depend on what it asks, so their times and regrets
+compare directly. Flips are the canary's requests that the live policy would have sent elsewhere. They are decided again
+when they end (`counterfactual.py`), with the time that the canary's choice saved or cost by the speed curves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gateway.decisions.again import Again, Verdict
+from gateway.decisions.counterfactual import Counterfactual, Verdict
 from gateway.decisions.metrics import CanaryMetrics
 from gateway.policy.schema import Policy
 from gateway.routing.state import RoutingState
@@ -47,7 +47,7 @@ class Arm:
             self.regret += max(regret, 0.0)
 
     def object(self) -> dict[str, Any]:
-        """Shares and means; None where there is nothing to tell them from."""
+        """Shares and means; None where there was no request to compute them from."""
         return {
             "requests": self.requests,
             "failed": self.failed,
@@ -58,7 +58,7 @@ class Arm:
 
 
 class SideBySide:
-    """The two since both are as they are, of this process."""
+    """The two policies in this process, since either last changed."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -96,21 +96,21 @@ class CanaryJudge:
         self._metrics = metrics
         self._clock = clock
         self._state = RoutingState(clock, Random(0), view)
-        self._again: Again
+        self._other: Counterfactual
         self.beside = SideBySide(clock())
 
     def adopt(self, live: Policy, share: float) -> None:
-        """Takes the live policy, before anything else and whenever one of the two changes, and the canary's share."""
-        self._again = Again(live, self._state)
+        """Takes the live policy and the canary's share. Call it first, and when either policy changes."""
+        self._other = Counterfactual(live, self._state)
         self.beside = SideBySide(self._clock())
         self._metrics.share.set(share)
 
     def object(self) -> dict[str, Any]:
-        """How the two have done since they are as they are."""
+        """The comparison since either policy last changed."""
         return self.beside.object(self._clock())
 
     def learn_from(self, live: RoutingState) -> None:
-        """Starts from the speeds that are known."""
+        """Starts from the speeds that the live policy has learned."""
         self._state.curves.merge({"live": live.curves.snapshot()})
 
     def observe(self, outcome: Outcome, regret: float | None) -> None:
@@ -121,8 +121,8 @@ class CanaryJudge:
         arm = self.beside.live if outcome.canary is None else self.beside.canary
         arm.add(outcome, regret)
         if outcome.canary is None:
-            self._again.learn(outcome, outcome.decision)
-        elif verdict := self._again.judge(outcome):
+            self._other.learn(outcome, outcome.decision)
+        elif verdict := self._other.judge(outcome):
             self._metrics.judged(verdict)
             if verdict.flips:
                 self.beside.flipped(verdict)

@@ -20,12 +20,13 @@ SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, metavar="FILE", help="the other policy")
-    parser.add_argument("--json", action="store_true", help="print JSON, with every request that flips")
-    parser.add_argument("decisions", metavar="DECISIONS.jsonl", help="the log of decisions; - reads standard input")
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the other policy file")
+    parser.add_argument("--json", action="store_true", help="print JSON, with every request that would go elsewhere")
+    parser.add_argument("decisions", metavar="DECISIONS.jsonl", help="the decision log; - reads standard input")
 
 
 def main(args: argparse.Namespace) -> int:
+    """Prints the report. 1 where the log holds no decision. Raises PolicyInvalid or OSError."""
     policy = load_policy(args.policy, os.environ)
     if args.decisions == "-":
         report = replay(policy, sys.stdin.buffer)
@@ -44,7 +45,14 @@ def main(args: argparse.Namespace) -> int:
 
 
 def print_report(report: Report, console: Console) -> None:
-    """For people: what flips, by how much, and the requests that change most."""
+    """For people: how many requests would go elsewhere, the time that gains, and the requests that change most."""
+    _print_sums(report, console)
+    if report.flips:
+        console.print(_moves(report))
+        console.print(_largest(report))
+
+
+def _print_sums(report: Report, console: Console) -> None:
     share = len(report.flips) / report.compared if report.compared else 0.0
     console.print(
         f"[bold]{len(report.flips)}[/] of {report.compared} requests would go elsewhere ({share:.1%}); "
@@ -53,14 +61,14 @@ def print_report(report: Report, console: Console) -> None:
         highlight=False,
     )
     console.print(
-        f"regret against the best pool each: {report.regret_before:.2f} s as it was, {report.regret_after:.2f} s then",
+        f"regret against the best pool: {report.regret_before:.2f} s as it was, {report.regret_after:.2f} s then",
         highlight=False,
     )
     if report.missing_pools:
         listed = ", ".join(f"{name} ({count} requests)" for name, count in sorted(report.missing_pools.items()))
         console.print(
-            f"[yellow]warning:[/] the policy has no pool {listed}. Pools are told apart by their names, so that each "
-            "of these requests counts as a flip: give the policy's pools the names of the log's.",
+            f"[yellow]warning:[/] the policy has no pool {listed}. Pools are identified by name, so that each of "
+            "these requests counts as going elsewhere: give the policy's pools the names that the log has.",
             highlight=False,
         )
     left = [
@@ -75,14 +83,18 @@ def print_report(report: Report, console: Console) -> None:
     ]
     if left:
         console.print("not compared: " + ", ".join(left), highlight=False)
-    if not report.flips:
-        return
+
+
+def _moves(report: Report) -> Table:
     moves = Table("model", "from", "to", box=SIMPLE_HEAD)
     moves.add_column("requests", justify="right")
     moves.add_column("gain", justify="right")
     for (model, before, after), move in sorted(report.moves.items(), key=lambda row: -abs(row[1].gain)):
         moves.add_row(model, before, after, str(move.requests), f"{move.gain:+.3f} s")
-    console.print(moves)
+    return moves
+
+
+def _largest(report: Report) -> Table:
     single = Table(
         "request", "task", "from", "to", "why", box=SIMPLE_HEAD, title="largest changes", title_justify="left"
     )
@@ -91,4 +103,4 @@ def print_report(report: Report, console: Console) -> None:
         gain = "-" if flip.gain is None else f"{flip.gain:+.3f} s"
         reason = flip.reason.value if flip.reason else ""
         single.add_row(flip.request_id, flip.task.value, flip.before, flip.after or "", reason, gain)
-    console.print(single)
+    return single

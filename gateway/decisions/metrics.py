@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from prometheus_client import Counter, Gauge, Summary
 
-from gateway.decisions.again import Verdict
+from gateway.decisions.counterfactual import Verdict
 from gateway.metrics import NONE, OTHER, Metrics
 from gateway.types import Outcome, Result
 

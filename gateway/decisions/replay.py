@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from gateway.decisions.again import Again, Verdict
+from gateway.decisions.counterfactual import Counterfactual, Verdict
 from gateway.decisions.row import read_row
 from gateway.policy.schema import Policy
 from gateway.routing.state import RoutingState
@@ -117,14 +117,14 @@ class _Clock:
 def replay(policy: Policy, lines: Iterable[bytes]) -> Report:
     """Every line of the log, oldest first, under `policy`."""
     clock, report = _Clock(), Report()
-    again: Again | None = None
+    other: Counterfactual | None = None
     for outcome in _outcomes(lines, report):
         clock.now = max(clock.now, outcome.ended)
         # Not before the clock shows the log's time, so that rates are not averaged over the years before it.
-        again = again or Again(policy, RoutingState(clock, Random(0)))
+        other = other or Counterfactual(policy, RoutingState(clock, Random(0)))
         if outcome.features is None or outcome.decision is None or outcome.estimate is None:
             report.unrouted += 1
-        elif verdict := again.judge(outcome):
+        elif verdict := other.judge(outcome):
             report.add(verdict)
             if outcome.decision.pool not in policy.pools:
                 report.missing_pools[outcome.decision.pool] += 1

@@ -79,14 +79,14 @@ class Kept(NamedTuple):
     canary: str | None
 
 
-_told = attrgetter(*Kept._fields[3:])
+_copied = attrgetter(*Kept._fields[3:])
 
 
 def keep(outcome: Outcome, regret: float | None, at: float) -> Kept:
     """Cheap: attributes are copied, and nothing is computed."""
     features = outcome.features
     # As `Kept(...)`, less a call of Python.
-    return tuple.__new__(Kept, (at, regret, _numbers(features) if features else None, *_told(outcome)))
+    return tuple.__new__(Kept, (at, regret, _numbers(features) if features else None, *_copied(outcome)))
 
 
 def as_row(kept: Kept) -> dict[str, Any]:
@@ -186,43 +186,43 @@ def read_row(row: Mapping[str, Any]) -> Outcome:
 
 
 def _read_outcome(row: Mapping[str, Any]) -> Outcome:
-    told, ended = row["outcome"], float(row["at"])
-    started = ended - float(told["seconds"])
-    sent = None if told["before"] is None else started + float(told["before"])
+    outcome, ended = row["outcome"], float(row["at"])
+    started = ended - float(outcome["seconds"])
+    sent = None if outcome["before"] is None else started + float(outcome["before"])
     decision = _read_decision(row)
     features = _read_features(row["features"]) if row["features"] else None
     if features and decision and decision.thread and not features.thread_key:
         features = replace(features, thread_key=decision.thread)
     usage = None
-    if told["output_tokens"] is not None:
+    if outcome["output_tokens"] is not None:
         usage = Usage(
-            prompt_tokens=int(told["input_tokens"]),
-            completion_tokens=int(told["output_tokens"]),
-            cached_tokens=int(told["cached_tokens"] or 0),
+            prompt_tokens=int(outcome["input_tokens"]),
+            completion_tokens=int(outcome["output_tokens"]),
+            cached_tokens=int(outcome["cached_tokens"] or 0),
         )
     return Outcome(
         request_id=str(row["id"]),
-        result=Result(told["result"]),
-        status=int(told["status"]),
+        result=Result(outcome["result"]),
+        status=int(outcome["status"]),
         started=started,
         ended=ended,
         features=features,
         estimate=_read_estimate(row["estimate"]) if row["estimate"] else None,
         decision=decision,
-        endpoint=told["endpoint"],
+        endpoint=outcome["endpoint"],
         usage=usage,
-        finish_reason=told["finish_reason"],
+        finish_reason=outcome["finish_reason"],
         sent_upstream=sent,
-        first_byte=None if sent is None or told["ttft"] is None else sent + float(told["ttft"]),
-        attempts=int(told["attempts"]),
+        first_byte=None if sent is None or outcome["ttft"] is None else sent + float(outcome["ttft"]),
+        attempts=int(outcome["attempts"]),
         key=row["key"],
-        error=told["error"],
+        error=outcome["error"],
     )
 
 
-def _read_features(told: Mapping[str, Any]) -> Features:
+def _read_features(written: Mapping[str, Any]) -> Features:
     values: dict[str, Any] = {}
-    for name, value in told.items():
+    for name, value in written.items():
         if name in HASHES:
             values[name] = int(value, 16)
         elif name in _READ:
@@ -232,31 +232,31 @@ def _read_features(told: Mapping[str, Any]) -> Features:
     return Features(**values)
 
 
-def _read_estimate(told: Mapping[str, Any]) -> Estimate:
+def _read_estimate(written: Mapping[str, Any]) -> Estimate:
     return Estimate(
-        task=Task(told["task"]),
-        output_tokens=float(told["output_tokens"]),
-        p50=float(told["p50"]),
-        p90=float(told["p90"]),
-        confidence=float(told["confidence"]),
-        source=str(told["source"]),
+        task=Task(written["task"]),
+        output_tokens=float(written["output_tokens"]),
+        p50=float(written["p50"]),
+        p90=float(written["p90"]),
+        confidence=float(written["confidence"]),
+        source=str(written["source"]),
     )
 
 
 def _read_decision(row: Mapping[str, Any]) -> Decision | None:
-    if (told := row["decision"]) is None:
+    if (written := row["decision"]) is None:
         return None
     return Decision(
         model=row["model"],
-        pool=told["pool"],
-        reason=Reason(told["reason"]),
-        detail=told["detail"],
-        order=tuple(told["order"]),
+        pool=written["pool"],
+        reason=Reason(written["reason"]),
+        detail=written["detail"],
+        order=tuple(written["order"]),
         costs=tuple(map(_read_cost, row["pools"])),
-        thread=int(told["thread"], 16) if told["thread"] else 0,
+        thread=int(written["thread"], 16) if written["thread"] else 0,
     )
 
 
-def _read_cost(told: Mapping[str, Any]) -> PoolCost:
-    terms = CostTerms(**told["terms"]) if told["terms"] else None
-    return PoolCost(told["pool"], PoolKind(told["kind"]), told["expected_seconds"], told["out"], terms)
+def _read_cost(written: Mapping[str, Any]) -> PoolCost:
+    terms = CostTerms(**written["terms"]) if written["terms"] else None
+    return PoolCost(written["pool"], PoolKind(written["kind"]), written["expected_seconds"], written["out"], terms)

@@ -1,7 +1,7 @@
-"""The shadow policy: a second one that decides every request too, silently, so that its effect is known before use.
+"""The shadow policy: it decides every request a second time, without effect, so that its effect is known before use.
 
-It judges requests as they end (see `again.py`), off the path to the client, and has curves of its own. What would have
-changed is counted in `gateway_shadow_*`; nothing is ever sent anywhere because of it.
+It judges requests as they end (`counterfactual.py`), off the path to the client, and has speed curves of its own. What
+would have changed is counted in `gateway_shadow_*`; no request is ever sent anywhere because of it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from random import Random
 
-from gateway.decisions.again import Again
+from gateway.decisions.counterfactual import Counterfactual
 from gateway.decisions.metrics import ShadowMetrics
 from gateway.policy.schema import Policy
 from gateway.routing.state import RoutingState
@@ -25,16 +25,16 @@ class Shadow:
     def __init__(self, policy: Policy, metrics: ShadowMetrics, view: LoadView, clock: Callable[[], float]) -> None:
         self._metrics = metrics
         self._state = RoutingState(clock, Random(0), view)
-        self._again = Again(policy, self._state)
+        self._other = Counterfactual(policy, self._state)
         self.adopt(policy)
 
     @property
     def policy(self) -> Policy:
-        return self._again.policy
+        return self._other.policy
 
     def adopt(self, policy: Policy) -> None:
         """Takes a policy, at the start and when its file changes; what was learned stays."""
-        self._again = Again(policy, self._state)
+        self._other = Counterfactual(policy, self._state)
         self._metrics.allow(policy.pools)
         if policy.header_names:
             log.warning("the shadow policy has conditions on headers, which never hold in the shadow")
@@ -45,6 +45,6 @@ class Shadow:
 
     def observe(self, outcome: Outcome) -> None:
         """Decides one finished request again, and counts."""
-        verdict = self._again.judge(outcome)
+        verdict = self._other.judge(outcome)
         if verdict is not None:
             self._metrics.shadowed(verdict)

@@ -1,4 +1,5 @@
-"""A past request under another policy: `gateway replay` on a log, and the shadow policy on live traffic.
+"""What another policy would have decided: `gateway replay` on a log, the shadow policy on live traffic, and the live
+policy on what the canary decided.
 
 The real router decides again: on the request's numbers, on the estimate made then, and on the pools' load as it was,
 which is read off the costs of the decision. Its curves learn from the same outcomes, in their order, and conversations
@@ -54,8 +55,8 @@ class Verdict:
         return self.after != self.before
 
 
-class Again:
-    """The other policy at work. `judge` in the order in which requests ended."""
+class Counterfactual:
+    """The other policy at work. Call `judge` in the order in which requests ended."""
 
     def __init__(self, policy: Policy, state: RoutingState) -> None:
         """`state` must be the other policy's own: its curves differ where its pools do."""
