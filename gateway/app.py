@@ -78,12 +78,8 @@ def build(
 ) -> Gateway:
     """Makes the application. Nothing runs or connects before its lifespan starts.
 
-    Args:
-        lines: takes the requests' log lines, see `logs.configure`.
-        own_process: whether the process belongs to this application, which then handles stop signals and tunes the
-            garbage collector.
-        follow: finds endpoints; by default with this machine's resolver and in the cluster that it runs in.
-
+    `lines` takes the requests' log lines, see `logs.configure`. With `own_process` the application handles stop signals
+    and tunes the garbage collector. `follow` finds endpoints, by default with this machine's resolver and cluster.
     Raises InvalidSetting, and PolicyInvalid for a shadow or canary policy.
     """
     rng = rng or Random()
