@@ -15,6 +15,7 @@ from gateway.types import Result
 from tests.answers import hang, reply, text
 from tests.e2e.fleet import sim
 from tests.gateways import Running, gateway, one_pool, two_pools
+from tests.ports import free_port
 from tests.raw_client import Answer as Got
 from tests.raw_client import ask
 from tests.servers import serve
@@ -363,9 +364,7 @@ class TestDecoded:
 
     async def test_every_endpoint_down_is_the_ordinary_error(self) -> None:
         """ERROR-06: nothing of this shows in the answer."""
-        async with Stub() as stub:
-            url = stub.url
-        async with gateway(policy_for(url)) as running:
+        async with gateway(policy_for(f"http://127.0.0.1:{free_port()}")) as running:
             got = await ask(running.url, CHOICE)
 
         assert got.status in (502, 503)

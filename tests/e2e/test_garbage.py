@@ -12,6 +12,7 @@ import pytest
 from tests.answers import close, cut_stream, hang, reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import Running, gateway, one_pool
+from tests.ports import free_port
 from tests.raw_client import ask, chat, connected
 from tests.stub import Answer, Stub
 
@@ -88,8 +89,7 @@ async def test_a_request_that_is_turned_away_leaves_no_cycle(body: bytes) -> Non
 
 async def test_a_failover_leaves_no_cycle() -> None:
     """The first attempt's error is let go although nobody hears of it."""
-    async with Stub(WHOLE) as gone:
-        url = gone.url
+    url = f"http://127.0.0.1:{free_port()}"
     extra = ", breaker: {failures: 0, success_rate: 0}"
     async with Stub(WHOLE) as good, gateway(one_pool(good.url, url, extra=extra)) as running:
         await ask(running.url, chat())

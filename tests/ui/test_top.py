@@ -93,7 +93,11 @@ async def test_in_a_terminal_it_follows_until_interrupted() -> None:
     async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
         ours, theirs = pty.openpty()
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "top", "--url", running.url, stdin=theirs, stdout=theirs, stderr=theirs
+            *(sys.executable, "-m", "gateway", "top", "--url", running.url),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            preexec_fn=interruptible,
         )
         os.close(theirs)
         text = b""
@@ -103,9 +107,14 @@ async def test_in_a_terminal_it_follows_until_interrupted() -> None:
         # Its last words must be read, or it waits for ever to say them.
         with contextlib.suppress(OSError):
             while True:
-                await asyncio.to_thread(os.read, ours, 65536)
+                await asyncio.wait_for(asyncio.to_thread(os.read, ours, 65536), 60)
         os.close(ours)
-        assert await process.wait() == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+def interruptible() -> None:
+    """Where the suite runs in the background of a shell, SIGINT is ignored, and its children would inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 @pytest.mark.parametrize(
