@@ -1,19 +1,19 @@
-"""The door to the pools: a place at once where there is one, else a bounded wait in fair order (see `fair.py`).
+"""The door to the pools: a slot at once if there is one, else a bounded wait in fair order (see `fair.py`).
 
-A request with room costs no task and no future. Otherwise it stands in the queue once, counted at the first of its
-pools whose queue has room, and gets the first place that any of its pools can give. It leaves with a lease, or with
+A request that finds room costs no task and no future. Any other is queued once, counted at the first of its pools whose
+queue has room, and gets the first slot that becomes free in any of its pools. It leaves with a lease, or with
 
-    503  `queue_wait` is over, or the queue is full, or none of its pools has an endpoint worth waiting for
-    429  the queue is full, and its key is the one that fills it: with several keys waiting, a newcomer takes the place
-         of the newest request of the key (of the lowest priority) that has most there
+    503  `queue_wait` is over, the queue is full, or none of its pools has an endpoint worth waiting for
+    429  the queue is full and its key is the one that fills it: with several keys waiting, a newcomer displaces the
+         newest request of the key that has most in the queue, among keys of the lowest priority
 
-each with a `Retry-After` from how fast places become free, or from when an endpoint is next tried.
-A client that leaves takes its entry along, at once. Requests that failed over (`urgent`) go first: they have waited.
-Those that only some endpoints of a pool can serve stand in the queue as everybody does, in a lane of their own.
+each with a `Retry-After` computed from how fast slots become free, or from when an endpoint is tried next.
+A client that leaves gives up its entry at once. Requests that failed over (`urgent`) go first: they have waited before.
+Requests that only some endpoints of a pool can serve wait in the same queue, in a lane of their own.
 
-All endpoints shut by their breakers: one request goes through as a trial, so that recovery needs no timer to run out.
-Invariant: whenever a pool has room, no request that it may serve is waiting. `changed` restores it after every event
-that can make room, and a timer stands for those that only time makes.
+If breakers have shut all endpoints, one request goes through as a trial, so that recovery need not wait for a timer.
+Invariant: while a pool has room, no request that it may serve is waiting. `changed` restores it after every event
+that can make room, and a timer covers the room that time alone makes.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Admission:
         self._urgent: dict[Waiter, None] = {}
         self._places = Places[Waiter]()
         self._lanes: dict[str, Lane] = {}
-        """Parts of pools that somebody in the queue waits for."""
+        """Parts of pools that requests in the queue wait for."""
         self._serving = False
         self._timer: asyncio.TimerHandle | None = None
         self.on_wait: WaitObserver = _nobody_listens
-        """Called with the pool and the seconds of every wait that ended with a place."""
+        """Called with the pool and the seconds of every wait that ended with a slot."""
 
     @property
     def waiting(self) -> int:
@@ -71,14 +71,14 @@ class Admission:
         exclude: Set[str] = NOBODY,
         urgent: bool = False,
     ) -> Lease:
-        """A place in one of these pools, preferably an early one, at an endpoint that is not excluded.
+        """A slot in one of these pools, best first, at an endpoint whose URL is not excluded. `work` is in seconds.
 
         Raises NothingAvailable or TooManyRequests, both with `retry_after`.
         """
         return self.take(order, exclude) or await self.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
 
     def take(self, order: tuple[str, ...], exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
-        """A place now, unless there is none or others wait for it. `prefer` is an endpoint of the first pool."""
+        """A slot now, unless there is none or others wait for it. `prefer` is a URL in the first pool."""
         pools = self._pools
         for name in order:
             pool = pools.get(name)
@@ -97,7 +97,7 @@ class Admission:
         exclude: Set[str] = NOBODY,
         urgent: bool = False,
     ) -> Lease:
-        """The slow path of `admit`: after `take` has found nothing."""
+        """The slow path of `admit`, after `take` has found nothing. Raises as `admit` does."""
         live = [self._pools[name] for name in order if name in self._pools]
         if not any(pool.could_take(exclude) for pool in live):
             return self.try_shut(order, exclude) or self._refuse(live, order)
@@ -122,7 +122,7 @@ class Admission:
         return None
 
     def freed(self) -> None:
-        """A place may be free: gives it to those who wait."""
+        """Call when a slot may have become free: gives it to a request that waits."""
         if not self.waiting or self._serving:
             return
         self._serving = True
@@ -133,7 +133,7 @@ class Admission:
         self._arm()
 
     def changed(self) -> None:
-        """Endpoints came, went, or may be used no longer: serves whom it can, sends away whom nobody is left for."""
+        """Call when endpoints came, went or became unusable: serves what it can, and refuses what none is left for."""
         if not self.waiting or self._serving:
             return
         self.freed()
@@ -145,7 +145,7 @@ class Admission:
                 )
 
     def recount(self) -> None:
-        """After a reload: how many of those who wait each pool may serve."""
+        """After a reload: counts again how many waiting requests each pool may serve."""
         for pool in self._pools.values():
             pool.eligible = 0
         for waiter in [*self._urgent, *self._queue]:
@@ -177,7 +177,7 @@ class Admission:
             self._grant(first, self._pools[first.pools[at]], free[first.order[at]], now)
 
     def _free(self, now: float) -> dict[str, Endpoint]:
-        """The endpoint that each pool and each lane would give."""
+        """The endpoint that each pool and each lane would pick now."""
         found = {pool.name: pool.pick(now) for pool in self._pools.values() if pool.eligible}
         for name, lane in self._lanes.items():
             if (pool := self._pools.get(lane.pool)) is not None:
@@ -209,9 +209,9 @@ class Admission:
         raise NothingAvailable(down_text(order), retry_after=min((pool.retry_after() for pool in live), default=1))
 
     def _enter(self, waiter: Waiter, live: list[Pool], *, past_limit: bool) -> None:
-        """Puts the waiter in line, at the cost of another where the queue is full. Raises if there is no place.
+        """Queues the waiter, displacing another if the queue is full. Raises if it may not enter.
 
-        With `past_limit` there always is one: it had its place before.
+        With `past_limit` it always may: it had a slot before.
         """
         waiting = [pool for pool in live if pool.policy.limits.queue_wait > 0 and pool.could_take(waiter.exclude)]
         if not waiting:
@@ -266,7 +266,7 @@ class Admission:
         try:
             return await waiter.future
         except asyncio.CancelledError:
-            # The place may have come in the same moment in which the client left.
+            # The slot may have come at the very moment at which the client left.
             if waiter.lease is not None:
                 waiter.lease.release(Result.CLIENT_CLOSED)
             elif not waiter.future.cancelled():
@@ -283,7 +283,7 @@ class Admission:
             self._fail(waiter, "queue_wait", NothingAvailable(text, retry_after=self._retry_after(waiter)))
 
     def _arm(self) -> None:
-        """Looks again when the next endpoint may take requests by the clock alone."""
+        """Sets the timer for the next endpoint that may take requests once some time has passed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,14 +1,14 @@
-"""One endpoint's breaker: what its last requests say about the next one.
+"""One endpoint's circuit breaker: what its last requests say about the next one.
 
     OPEN lets requests through. It trips to SHUT on consecutive failures, on a low success rate within a window of
          enough answers, or on a stall.
     SHUT lets nothing through for a time that doubles with each relapse, bounded and jittered (many gateways must not
-         come back in step). After it, or when a health probe has found the server back, comes
+         come back in step). When that is over, or a health probe has found the server back, it becomes
     PROBATION: one trial request at a time. A good one opens the breaker with a small share of the traffic that grows
          over `slow_start`; a bad one shuts it for longer.
 
-Answers of requests that began before the last trip say nothing about the endpoint as it is now; `epoch` tells them
-apart. A health probe never opens: an engine can hang behind a server that answers `/health`.
+Answers to requests that began before the last trip say nothing about the endpoint as it is now; `epoch` identifies
+them. A health probe never opens: an engine can hang behind a server that answers `/health`.
 Words and states follow linkerd's breakers, where the open gate is the one that lets through.
 """
 
@@ -22,11 +22,11 @@ from gateway.policy.schema import Breaker as BreakerPolicy
 from gateway.upstream.window import Window
 
 JITTER = 0.2
-"""Up to this share of a shut time is left out, by chance."""
+"""A shut time is shortened by a random share of up to this."""
 FIRST_SHARE = 0.1
-"""Of its weight, what an endpoint has when its slow start begins."""
+"""The share of its weight with which an endpoint begins its slow start."""
 TRIAL_SECONDS = 2.0
-"""A trial that takes longer no longer promises anything to requests that wait for its end."""
+"""Requests wait for the end of a trial for at most so long."""
 
 
 class Gate(StrEnum):
@@ -117,7 +117,7 @@ class Breaker:
             self.trial_since = None
 
     def succeeded(self, now: float, epoch: int) -> None:
-        """A request of that epoch brought an answer that is the back end's own."""
+        """A request of that epoch got a proper answer from the back end."""
         if epoch != self.epoch:
             return
         self.consecutive = 0
@@ -128,8 +128,8 @@ class Breaker:
     def failed(self, now: float, epoch: int, *, working: bool = False) -> bool:
         """A request of that epoch failed; True if that shut the breaker.
 
-        `working`: the endpoint answered (with a 5xx) and serves others meanwhile, so that it is no dead one: such a
-        failure counts in the success rate only.
+        `working` means that the endpoint answered with a 5xx while it serves other requests, so that it is not dead:
+        such a failure counts in the success rate only.
         """
         if epoch != self.epoch or self.gate is Gate.SHUT:
             return False
@@ -146,14 +146,14 @@ class Breaker:
         return False
 
     def abandoned(self, epoch: int) -> None:
-        """A request of that epoch ended without saying anything (its client left): the next may be the trial."""
+        """A request of that epoch ended without a verdict (its client left): the next one may be the trial."""
         if epoch == self.epoch and self.gate is Gate.PROBATION:
             self.trial_since = None
 
     def trip(self, now: float, reason: Trip) -> bool:
         """Shuts, whatever the state. Always True."""
         policy = self._policy
-        # A calm time since the last trip makes this one a first one.
+        # After a calm time since the last trip, this one counts as a first one.
         if self.gate is Gate.OPEN and now - self._opened_at > max(policy.window, policy.shut_max):
             self.trips = 0
         seconds = min(policy.shut * 2.0 ** min(self.trips, 32), max(policy.shut, policy.shut_max))
@@ -168,7 +168,7 @@ class Breaker:
         return True
 
     def share(self, now: float) -> float:
-        """The part of its weight that the endpoint has now: 1, or less in a slow start, under doubt or while slow."""
+        """The share of its weight that the endpoint has now: below 1 in a slow start, under doubt or while slow."""
         if self.ramp_from is None:
             return 1.0
         passed = now - self.ramp_from
@@ -179,18 +179,18 @@ class Breaker:
         return max(FIRST_SHARE, passed / self._policy.slow_start) * self.doubt * self.pace
 
     def doubted(self, part: float) -> None:
-        """Leaves the endpoint that part of its weight until the next call."""
+        """Reduces the endpoint's weight to this share until the next call, because of other replicas' findings."""
         self.doubt = part
         self._ease()
 
     def paced(self, part: float) -> None:
-        """Likewise, for an endpoint that keeps its requests waiting longer than its siblings do."""
+        """Likewise, because it keeps its requests waiting longer than its siblings do."""
         self.pace = part
         self._ease()
 
     def _ease(self) -> None:
         if self.ramp_from is None and self.doubt * self.pace < 1.0:
-            # One test tells the pickers that a weight is not the policy's.
+            # The pickers test this one field to see whether a weight differs from the policy's.
             self.ramp_from = -math.inf
 
     def _open(self, now: float) -> None:

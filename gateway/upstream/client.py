@@ -14,7 +14,7 @@ from gateway.errors import ConnectionLost
 
 Headers = list[tuple[bytes, bytes]]
 Take = Callable[[bytes], bool]
-"""Takes a piece of a body; False if it wants no further one for now. Must neither wait nor close the response."""
+"""Takes a piece of a body. Returns False to get no further one for now. Must neither wait nor close the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Timeouts:
     """Between two pieces of the body, and for a back end that stops taking the request's body."""
 
     def later(self, seconds: float) -> Timeouts:
-        """These, with so much more time for the first byte."""
+        """The same limits with so many seconds more for the first byte."""
         if not seconds or self.first_byte is None:
             return self
         return Timeouts(self.connect, self.first_byte + seconds, self.idle)
@@ -40,7 +40,7 @@ class ConnectorStatistics:
     """A snapshot for asserts, logs and the operator's page."""
 
     active: int
-    """Exchanges that hold a connection, those still connecting included."""
+    """Exchanges that hold a connection, including those still connecting."""
     idle: int
     opened: int
     """Connections opened since the start."""
@@ -53,34 +53,34 @@ class Response(Protocol):
     headers: Headers
     """Names in lower case, in the order received, hop-by-hop headers included. Trailers are dropped."""
     ended: bool
-    """True once `read` has handed out the whole body, so that the last piece can be known as the last."""
+    """True once `read` has returned the whole body, so that the last piece can be recognised as the last."""
 
     async def read(self) -> bytes:
         """All that has come of the body since the last call, waiting for it if nothing has; b"" at the proper end.
 
-        A body with neither length nor chunks ends with its connection, so there a clean cut can't be told from
-        the end; a reset can.
+        A body with neither length nor chunks ends with its connection, so a clean cut looks like its end; a reset
+        does not.
 
         Raises ConnectionLost if the body is cut, BadUpstreamResponse if its framing is broken, UpstreamTimeout if
-        a phase's limit runs out; what came before is handed out first. When cancelled, closes the response.
+        a phase's limit runs out; what came before that is returned first. When cancelled, closes the response.
         """
         ...
 
     async def pour(self, take: Take) -> bool:
-        """Hands all that comes of the body to `take` as it comes, where possible without waking this task for it.
+        """Passes all that comes of the body to `take` as it comes, if possible without waking this task.
 
-        Returns True once `take` has been False, False at the proper end. Raises and is cancelled as `read`; what
-        `take` raises is raised here.
+        Returns True once `take` has returned False, and False at the proper end. Raises and is cancelled as `read`;
+        what `take` raises is raised here.
         """
         ...
 
     def close(self) -> None:
-        """Closes the connection at once unless the body has come whole. Idempotent, never raises."""
+        """Closes the connection at once, unless the whole body has come. Idempotent, never raises."""
         ...
 
 
 async def pour_by_reading(response: Response, take: Take) -> bool:
-    """`Response.pour` for answers that can do no better."""
+    """`Response.pour` by means of `read`, for connectors that have no faster way."""
     while piece := await response.read():
         if not take(piece):
             return True
@@ -102,14 +102,14 @@ class Connector(Protocol):
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
     ) -> Response:
-        """Sends one request and returns when the answer's headers are there.
+        """Sends one request and returns when the answer's headers have come.
 
-        `target` is the raw path with its query. `host` and framing headers are the connector's own: `headers` must
-        hold neither (`headers.upstream_request_headers` sees to it). Bytes go with a Content-Length, an iterator
-        goes in chunks as it yields; an answer that comes before the body is all sent is returned at once.
+        `target` is the raw path with its query. The connector sets `host` and framing headers: `headers` must hold
+        neither (`headers.upstream_request_headers` sees to that). Bytes are sent with a Content-Length, an iterator in
+        chunks as it yields. An answer that comes before the whole body is sent is returned at once.
 
-        A reused connection that the server had closed without taking the request is replaced once, invisibly; one
-        that it closed after taking the request raises Dropped, where that can be told. An iterator is never sent twice.
+        A reused connection that the server had closed without taking the request is replaced once, invisibly. One
+        that it closed after taking the request raises Dropped, if that is known. An iterator is never sent twice.
 
         Raises ConnectFailed (nothing was sent), NothingAvailable (the connection limit is reached, nothing was
         sent), ConnectionLost, BadUpstreamResponse, UpstreamTimeout, and whatever the iterator raises. When

@@ -1,4 +1,4 @@
-"""Chooses the connector for an endpoint's URL: the lean one for plain `http://`, httpx for all else or on request."""
+"""Chooses the connector for an endpoint's URL: the lean one for plain `http://`, httpx for everything else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gateway.upstream.client import Connector
 from gateway.upstream.lean import LeanConnector
 
 KEEP_ALIVE = 4.0
-"""Seconds that a free connection is kept; vLLM's server closes it after 5."""
+"""Seconds that an idle connection is kept; vLLM's server closes it after 5."""
 
 
 def connect(
@@ -23,13 +23,13 @@ def connect(
     trust_env: bool = False,
     verify: bool | str = True,
 ) -> Connector:
-    """The connector for one origin; opens nothing yet. A path in the URL goes before every target.
+    """The connector for one origin; opens nothing yet. A path in the URL is put before every target.
 
-    `host` is the name that led to an address in the URL: what the Host header says, and whom TLS asks for.
-    `limit` bounds the exchanges at one time (0: none). `http2`, `trust_env` (proxies from the environment) and `verify`
-    (False, or a path to a CA bundle) need httpx, so `auto` takes it where one of them is set.
+    `host` is the name that was resolved to the address in the URL, for the Host header and for TLS. `limit` bounds
+    concurrent exchanges (0: no limit). `http2`, `trust_env` (proxies from the environment) and https need httpx, which
+    `auto` chooses then; `verify` (False, or a path to a CA bundle) is for https.
 
-    Raises ValueError for a URL that is not `http(s)://host[:port][/path]`, and for `via="lean"` with what it can't do.
+    Raises ValueError for a URL that is not `http(s)://host[:port][/path]`, and for `via="lean"` with what it cannot do.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -1,16 +1,16 @@
 """What other replicas found out about an endpoint: a doubt, which never forbids anything.
 
-Once a second each replica tells which endpoints it has found broken (by breaker or probe) and which work for it (an
-answer began there a moment ago, or its streams move). Of the replicas that say either, this one included,
+Once a second each replica reports which endpoints it has found broken (by breaker or probe) and which work for it (an
+answer began there a moment ago, or its streams are moving). Of the replicas that report either, this one included,
 
-    most say broken     the endpoint is doubted: every other endpoint and pool goes first, and while there is another,
-                        one request at a time goes there; its health is probed at once; what hangs for the others is
-                        found hung here after `breaker.stall` and not only after `timeouts.first_byte`
-    half or fewer do    it keeps the share of its weight of those for whom it works
+    most say broken     the endpoint is doubted: every other endpoint and pool is preferred, and while there is another,
+                        it gets one request at a time; its health is probed at once; if it hangs for the others, it is
+                        found hung here after `breaker.stall` instead of `timeouts.first_byte`
+    half or fewer do    its weight is reduced to the share of those replicas for which it works
 
-Hearsay alone shuts nothing: an endpoint without a better one serves as ever, and the first answer that it gives here
-is a vote of this replica's own. So one replica with a fault in its own network takes no endpoint away from the rest.
-Voices expire with their view, and without Redis there are none.
+Hearsay alone shuts nothing: an endpoint without alternative serves as usual, and the first answer that it gives here is
+a report of this replica's own. So one replica with a fault in its own network takes no endpoint away from the others.
+Reports expire with the view that holds them, and without Redis there are none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gateway.upstream.pool import Pool
 
 
 def voice(endpoint: Endpoint, now: float) -> EndpointView:
-    """What this replica has to say about an endpoint, from its own experience only."""
+    """What this replica reports about an endpoint, from its own experience only."""
     broken = endpoint.found_broken
     hung = endpoint.breaker.gate is not Gate.OPEN and endpoint.breaker.reason is Trip.STALL
     return EndpointView(endpoint.in_flight, shut=broken, works=not broken and works(endpoint, now), hung=hung)
@@ -37,7 +37,7 @@ def works(endpoint: Endpoint, now: float) -> bool:
 
 
 def heed(pools: Iterable[Pool], others: Others, now: float) -> list[Endpoint]:
-    """Weighs the other replicas' voices against this one's; returns the endpoints that are doubted from now on."""
+    """Weighs the other replicas' reports against this one's; returns the endpoints that are newly doubted."""
     new = []
     for pool in pools:
         doubted = False

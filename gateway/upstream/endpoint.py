@@ -1,8 +1,8 @@
-"""One vLLM server as the gateway sees it: its connector, what of ours runs there, and whether it may be used.
+"""One vLLM server as the gateway sees it: its connector, which of our requests run there, and whether it may be used.
 
-Usable = found up by the probe, not draining, not resting, its breaker lets through. Nearly always all of that holds,
-so it is kept as one flag, `ready`, which every event that could change it sets anew; only an endpoint that is not
-ready is looked at with the clock.
+Usable means found up by the probe, not draining, not resting, and let through by its breaker. Nearly always all of that
+holds, so it is kept as one flag, `ready`, which every event that could change it updates. Only an endpoint that is not
+ready is checked against the clock.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.lease import Lease, SharedLimit
 
 WORKING_SECONDS = 5.0
-"""How long an answer shows that the endpoint works."""
+"""Seconds for which an answer proves that the endpoint works."""
 DOUBTED = 0.25
-"""The part of its weight that is left to an idle endpoint which most replicas have found broken: below a half."""
+"""The share of its weight that an idle endpoint keeps if most replicas have found it broken; below one half."""
 ONE_AT_A_TIME = 0.001
-"""What is left of that while a request runs there."""
+"""What remains of that share while a request runs there."""
 FAULTS = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 ALIVE = frozenset({Result.OK, Result.CLIENT_ERROR})
 
@@ -34,12 +34,12 @@ class EndpointStatistics:
 
     url: str
     up: bool
-    """May take a request now, room aside."""
+    """Whether it may take a request now, apart from its limits."""
     draining: bool
     in_flight: int
     started: int
     failures: int
-    """Consecutive failures; any answer that is the back end's own sets it to 0."""
+    """Consecutive failures; any proper answer of the back end resets it to 0."""
     weight: float
     slice: str | None
     probed_up: bool = True
@@ -47,10 +47,10 @@ class EndpointStatistics:
     trip: Trip | None = None
     """Why the breaker last shut."""
     rests: float = 0.0
-    """Seconds for which the back end asked, or its refusal is taken to ask, for no more requests."""
+    """Seconds for which it gets no more requests, because the back end asked for a rest or refused one."""
     streaming: int = 0
     doubted: bool = False
-    """Most replicas that know say that it is broken."""
+    """Whether most replicas with recent experience of it have found it broken."""
 
 
 class Endpoint:
@@ -105,10 +105,10 @@ class Endpoint:
         self.limit = 0
         """Connections at one time; 0 is no limit."""
         self.host: str | None = None
-        """The name that the connector says for the address in the URL, where one was resolved."""
+        """The name that was resolved to the address in the URL, if any; the connector sends it as Host."""
         self.slice: str | None = None
         self.shared: SharedLimit | None = None
-        """What it shares with other endpoints of its slice."""
+        """The limit that it shares with other endpoints of its slice."""
         self.in_flight = 0
         self.started = 0
         self.leases: set[Lease] = set()
@@ -116,19 +116,19 @@ class Endpoint:
         """Leases past their first byte."""
         self.answered_at = -math.inf
         self.generated_at = -math.inf
-        """When its own page last told of new tokens, whoever got them: all that a whole answer shows of its making."""
+        """When its `/metrics` last counted new tokens, for any client: a whole answer's only sign of life."""
         self.heard_at = -math.inf
-        """When its page last told how many tokens it has made."""
+        """When its `/metrics` last gave a count of tokens."""
         self.moved = False
-        """Whether any piece has come since `stall` last looked. Set by whoever relays, per piece."""
+        """Whether any piece has come since `stall` last looked. The relay sets it for every piece."""
         self.longest_wait = 0.0
         """Seconds that a stream here had waited for its first byte when `pace` last looked."""
         self.silent = 0.0
         """Seconds of silence while something ran here, as `stall` counts them."""
         self.probed_up = True
-        """What the last health probe said; optimistic until the first one, so that a start is instant."""
+        """The result of the last health probe; True until the first one, so that the gateway starts instantly."""
         self.said_hung = False
-        """Whether it is doubted because it hangs for other replicas."""
+        """Whether other replicas have found that it hangs."""
         self.draining = False
         self.rests_until = 0.0
         self.ready = True
@@ -136,7 +136,7 @@ class Endpoint:
         """Called when `ready` flips."""
 
     def refresh(self) -> None:
-        """Sets `ready` after anything that it depends on may have changed."""
+        """Updates `ready`; call it after anything that it depends on may have changed."""
         if self.rests_until and self.rests_until <= self.clock():
             self.rests_until = 0.0
         ready = (
@@ -151,16 +151,16 @@ class Endpoint:
             self.on_change()
 
     def available(self) -> bool:
-        """The one predicate that decides whether a new request may go here, room aside."""
+        """The one predicate that decides whether a new request may go here, apart from limits."""
         return self.ready or self.opens_at() <= self.clock()
 
     @property
     def found_broken(self) -> bool:
-        """Its breaker or its probe has found that it does not work, whatever one request met there."""
+        """Whether its breaker or its probe has found that it does not work."""
         return self.breaker.gate is not Gate.OPEN or not self.probed_up
 
     def opens_at(self, *, trial: bool = False) -> float:
-        """When it may take its next request, by what is known now; infinite where an event must come first.
+        """When it may take its next request, as far as known now; infinite if some event must happen first.
 
         With `trial`, the breaker's shut time does not count, so that a trial request may go before its end.
         """
@@ -170,14 +170,14 @@ class Endpoint:
         return max(self.rests_until, breaker.shut_until if breaker.gate is Gate.SHUT and not trial else 0.0)
 
     def room(self) -> bool:
-        """Whether its own limit and its slice's leave a place."""
+        """Whether its own limit and its slice's leave a slot."""
         shared = self.shared
         return (not self.limit or self.in_flight < self.limit) and (
             shared is None or not shared.limit or shared.in_flight < shared.limit
         )
 
     def promising(self, now: float, patience: float) -> bool:
-        """Whether waiting for it makes sense: it can take requests, or it will be known within `patience` seconds."""
+        """Whether waiting for it makes sense: it can take requests, or that will be known within `patience` seconds."""
         if self.ready:
             return True
         began = self.breaker.trial_since
@@ -186,7 +186,7 @@ class Endpoint:
         return self.opens_at() <= now + min(patience, TRIAL_SECONDS)
 
     def working(self, now: float) -> bool:
-        """Whether it serves somebody, so that it is no dead one whatever it says to others."""
+        """Whether it is serving some request, and so is not dead whatever it answers to others."""
         return self.streaming > 0 or now - self.answered_at < WORKING_SECONDS
 
     def share(self, now: float) -> float:
@@ -197,21 +197,21 @@ class Endpoint:
 
     @property
     def doubted(self) -> bool:
-        """Most replicas that know say that it is broken, though this one has not found it so. See `doubt.py`."""
+        """Whether most replicas have found it broken although this one has not. See `doubt.py`."""
         return self.breaker.doubt < 0.5
 
     def doubt(self, part: float, *, hung: bool) -> None:
-        """Leaves it that part of its weight, as other replicas' findings are; `hung`: it hangs for them."""
+        """Reduces its weight to `part` because of other replicas' findings; `hung` if it hangs for them."""
         self.breaker.doubted(part)
         self.said_hung = hung
 
     def rest(self, seconds: float) -> None:
-        """No new requests for a while, at the back end's own wish. Not a failure."""
+        """Sends it no new requests for a while, as the back end asked. Not a failure."""
         self.rests_until = max(self.rests_until, self.clock() + seconds)
         self.refresh()
 
     def probed(self, up: bool) -> None:
-        """Takes a health probe's finding. Back after down it is used at once, if need be as a trial."""
+        """Takes a health probe's result. An endpoint that is back is used at once, as a trial if need be."""
         if up and not self.probed_up:
             self.breaker.permit()
             self.rests_until = 0.0
@@ -222,20 +222,20 @@ class Endpoint:
             self.move_waiting()
 
     def stalled(self) -> None:
-        """Found hung: nothing moves although requests run."""
+        """Takes the finding that it hangs: requests run, and nothing comes."""
         self.silent = 0.0
         self.breaker.trip(self.clock(), Trip.STALL)
         self.refresh()
         self.move_waiting()
 
     def move_waiting(self) -> None:
-        """Lets requests that have no byte yet go to another endpoint, where there is one."""
+        """Lets requests that have no byte yet go to another endpoint, if there is one."""
         for lease in [lease for lease in self.leases if not lease.answered]:
             if lease.move is not None:
                 lease.move(False)
 
     def end_waiting(self) -> None:
-        """Gives whole answers up whose extra time is for an engine at work, where this one says that it is not."""
+        """Ends requests whose extra time is meant for a working engine, if this one's metrics show that it is idle."""
         limit, now = self.timeouts.first_byte, self.clock()
         if limit is None or not self.tells(now) or now - self.generated_at < limit:
             return
@@ -265,11 +265,11 @@ class Endpoint:
             self.refresh()
 
     def _last_sign(self, lease: Lease) -> float:
-        """When it last showed that it is at work on requests like this one."""
+        """When it last showed that it is working on requests like this one."""
         return max(self.answered_at, self.generated_at) if lease.more else self.answered_at
 
     def tells(self, now: float) -> bool:
-        """Whether its page says of late how many tokens it has made, so that one at rest is known from one at work."""
+        """Whether its `/metrics` have recently counted tokens, so that an idle engine is known from a working one."""
         return now - self.heard_at < WORKING_SECONDS
 
     def statistics(self) -> EndpointStatistics:

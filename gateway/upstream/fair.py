@@ -4,14 +4,14 @@
 2. Among keys of one priority, the one that has been served the least work: fair queueing by virtual time, as Linux
    schedules processes. A key's time grows by the work of each of its requests that is served; one that has not waited
    lately starts at the present, so that nobody saves up and a wall of one key's requests delays nobody else's.
-3. Within a key, the least work first, as far as the others' patience goes: a request of w seconds has waited long
-   enough when `PATIENCE` w seconds of the key's work have been served since it came, or `ROUNDS` w for each place of
-   its pools where that is more, for many places serve much in little time. So a short request passes a wall of long
-   ones, an equal or a longer one that came later never goes first (as long as the pools keep their size), and the long
-   ones get their turn.
+3. Within a key, the least work first, as far as the others' patience allows: a request of w seconds has waited long
+   enough when `PATIENCE` w seconds of the key's work have been served since it came, or `ROUNDS` w per slot of its
+   pools if that is more, since many slots serve much in little time. So a short request passes a wall of long ones, an
+   equal or longer one that came later never goes first (as long as the pools keep their size), and the long ones get
+   their turn.
 
-Work is what a request takes of an engine that many share (see `routing.cost.work_of`), not the time that it spends
-there: the order of least work then has the least mean time (Smith's rule), though a long prompt is soon answered.
+Work is the share of a shared engine's time that a request takes (see `routing.cost.work_of`), not the time that it
+spends there: then serving the least work first minimises the mean time (Smith's rule).
 
 A request may be served by several pools. It stands in the queue once, and whichever of its pools has room first takes
 it; where pools of different requests differ, the first in this order that fits is taken.
@@ -27,12 +27,12 @@ from typing import Generic, Protocol, TypeVar
 MIN_WORK = 1e-4
 MAX_WORK = 3600.0
 PATIENCE = 400.0
-"""Seconds of work of others that a request lets pass per second of its own, and so requests of its own size. More is
-shorter on average and longer for the longest; no order of requests is left that hangs on a threshold."""
+"""Seconds of others' work that a request lets pass per second of its own. More makes the mean time shorter and the
+longest requests' time longer."""
 ROUNDS = 3.0
-"""And at least so many for each place."""
+"""At least so many per slot."""
 SWEEP = 64
-"""Above so many keys of a priority, those without requests whose debt is paid are forgotten."""
+"""Above this number of keys of a priority, those without waiting requests or debt are forgotten."""
 
 
 class Entry(Protocol):
@@ -43,7 +43,7 @@ class Entry(Protocol):
     work: float
     """Expected seconds of an engine's time; any unit will do as long as all use it."""
     places: int
-    """Requests that its pools do side by side."""
+    """Requests that its pools run concurrently."""
     priority: int
     key: str | None
 
@@ -178,5 +178,5 @@ class FairQueue(Generic[E]):
 
 
 def bounded(work: float) -> float:
-    """Whatever is expected of a request, it takes a little and has an end."""
+    """Work within sane bounds, whatever the estimate says."""
     return min(max(work, MIN_WORK), MAX_WORK)

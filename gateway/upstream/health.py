@@ -1,12 +1,12 @@
 """Active probes: every endpoint's health path, each in a task of its own, so that a hung one delays no other.
 
 A probe asks the server whether it is alive, over the connector that requests use; it never runs a completion (a
-one-token ping fails on reasoning models and costs engine time). A refusal, or a status that is not 200, takes the
+one-token ping fails on reasoning models and costs engine time). A refusal, or a status other than 200, takes the
 endpoint out at once; silence does so the second time, because a server that is busy with a long prompt may be late
-once. A probe that succeeds brings it back at once, unless its breaker is shut: then it permits a trial.
+once. A successful probe brings it back at once, unless its breaker is shut: then it permits a trial.
 
-The same loop heeds what other replicas found (`doubt`; what is doubted anew is probed at once), looks for stalls
-and for slow endpoints (`pace`), closes those that have drained, and watches the number of open files.
+The same loop heeds what other replicas found (`doubt`; a newly doubted endpoint is probed at once), looks for stalls
+(`stall`) and for slow endpoints (`pace`), closes endpoints that have drained, and watches the number of open files.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ log = logging.getLogger("gateway.health")
 PROBE_SECONDS = 2.0
 PROBE_TIMEOUTS = Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS)
 LOOK_SECONDS = 1.0
+"""From one look at every endpoint to the next."""
 SILENCES = 2
-"""Probes without an answer in time that take an endpoint out."""
+"""Consecutive probes without an answer in time that take an endpoint out."""
 
 
 class Prober:
-    """Keeps one probing task per endpoint, as the pools stand. `run` until cancelled."""
+    """Keeps one probing task per endpoint of the live pools. `run` until cancelled."""
 
     def __init__(self, pools: Pools, rng: Random, others: Callable[[], Others] = Others) -> None:
         """`others` are the other replicas' views."""
@@ -77,7 +78,7 @@ class Prober:
                 self._tasks[endpoint] = asyncio.create_task(self._probe_forever(endpoint))
 
     def _match_pools(self) -> None:
-        """A task for each endpoint that is to be probed and has none; a new one probes at once."""
+        """Starts a task for each endpoint that is to be probed and has none; it probes at once."""
         self._health = {e: pool.policy.health for pool in self._pools for e in pool.endpoints}
         for endpoint in [e for e in self._tasks if e not in self._health or self._health[e].interval is None]:
             self._tasks.pop(endpoint).cancel()
@@ -97,7 +98,7 @@ class Prober:
             await asyncio.sleep(min(pause, LOOK_SECONDS) if self._silences.get(endpoint) else pause)
 
     async def probe(self, endpoint: Endpoint, health: Health) -> None:
-        """One probe; the endpoint's `probed_up` says afterwards what it found."""
+        """Makes one probe, and tells the endpoint the result."""
         why = await self._ask(endpoint, health)
         if why == "silence":
             self._silences[endpoint] = self._silences.get(endpoint, 0) + 1
@@ -113,7 +114,7 @@ class Prober:
             log.info("endpoint is up", extra={"fields": {"endpoint": endpoint.url}})
 
     async def _ask(self, endpoint: Endpoint, health: Health) -> str | None:
-        """Why the endpoint is not well, or None. A server too busy for a connection of ours is alive."""
+        """Why the endpoint is not healthy, or None. One whose connections are all in use by us counts as healthy."""
         headers: Headers = [(b"authorization", b"Bearer " + endpoint.api_key)] if endpoint.api_key else []
         try:
             async with asyncio.timeout(2 * PROBE_SECONDS):

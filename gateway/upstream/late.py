@@ -1,4 +1,4 @@
-"""Why a first byte did not come in time: the endpoint hangs, the request is stuck, or the queue is too long."""
+"""Why a first byte did not come in time: the endpoint hangs, the request is stuck, or its queue is too long."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gateway.upstream.retry import OVERDUE, Hung, Late, Overdue
 
 
 def why_late(late: UpstreamTimeout, lease: Lease, expected: float) -> UpstreamTimeout:
-    """The error that says so, for `retry` to class; `late` itself where the engine may just be at work on it.
+    """The error that says which, for `retry` to classify; `late` itself if the engine may still be working on it.
 
-    `expected`: seconds to the first byte, infinite where nothing is known. Call after the lease is released.
+    `expected` is in seconds to the first byte, infinite if nothing is known. Call it after the lease is released.
     """
     breaker, limit = lease.endpoint.breaker, lease.endpoint.timeouts.first_byte
     if breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:

@@ -1,8 +1,8 @@
 """The lean connector: plain `http://` over asyncio and httptools, at about the cost of the system calls.
 
-Free connections form a stack, so that the warmest is used first and the surplus expires. A free one is closed after
-`keep_alive` seconds, which must be below the server's own limit (5 s for vLLM), so that a request seldom meets a
-connection about to close; where it does all the same, it is sent again on a fresh one (see `lean_protocol`).
+Idle connections form a stack, so that the one used last is used first and the surplus expires. An idle connection is
+closed after `keep_alive` seconds, which must be below the server's own limit (5 s for vLLM), so that a request seldom
+meets a connection about to close; if it does, it is sent again on a new one (see `lean_protocol`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WITHOUT_BODY = frozenset({b"GET", b"HEAD", b"OPTIONS", b"DELETE"})
 
 
 class LeanConnector:
-    """See `client.Connector`. `limit` bounds the exchanges at one time; 0 is no limit."""
+    """See `client.Connector`. `limit` bounds concurrent exchanges; 0 is no limit."""
 
     def __init__(
         self,
@@ -80,6 +80,7 @@ class LeanConnector:
             connection.fail()
 
     def keep(self, connection: LeanConnection) -> bool:
+        """See `lean_protocol.Owner`."""
         if self._closed:
             return False
         self._active -= 1
@@ -87,6 +88,7 @@ class LeanConnector:
         return True
 
     def drop(self, connection: LeanConnection) -> None:
+        """See `lean_protocol.Owner`."""
         if connection in self._free:
             del self._free[connection]
         else:

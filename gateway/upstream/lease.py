@@ -1,4 +1,4 @@
-"""One in-flight slot as an object: counted once when it is made, given back once, whatever ends the request."""
+"""One in-flight slot as an object: counted once when it is made, and given back once, however the request ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFUSAL_REST = 0.5
 
 
 class SharedLimit:
-    """Requests on one slice of a GPU, over all pools that have an endpoint there."""
+    """Requests on one slice of a GPU, across all pools that have an endpoint there."""
 
     __slots__ = ("in_flight", "limit", "name")
 
@@ -29,7 +29,7 @@ class SharedLimit:
 
 
 class Holder(Protocol):
-    """The pool of a lease: its own count, and whom to tell that a place is free."""
+    """The pool of a lease: its count of requests, and what to call when a slot becomes free."""
 
     in_flight: int
 
@@ -40,9 +40,9 @@ class Holder(Protocol):
 
 
 class Lease:
-    """A request's place at one endpoint. Made by the pool; the request's end calls `release`.
+    """A request's slot at one endpoint. The pool makes it; whatever ends the request calls `release`.
 
-    While it runs, its owner says what is known: `answered` at the first byte, `waits` around each read of the body.
+    While the request runs, its owner keeps this up to date: `first_byte` once, `waits` around each read of the body.
     """
 
     __slots__ = (
@@ -71,26 +71,26 @@ class Lease:
         self.epoch = endpoint.breaker.epoch
         self.released = False
         self.stream = False
-        """Whether its answer comes in pieces, so that its first byte is its first token."""
+        """Whether the answer is streamed, so that its first byte is its first token."""
         self.more = 0.0
-        """Seconds that its first byte may take beyond `timeouts.first_byte`, where that is its last byte as well."""
+        """Extra seconds beyond `timeouts.first_byte`, for a non-streamed answer, whose first byte is also its last."""
         self.answered = False
         self.waits = False
-        """Whether the back end's next piece is being waited for, rather than the client."""
+        """Whether the relay is waiting for the back end's next piece, rather than for the client."""
         self.refused = False
-        """The answer was a whole one that says "not now" or "broken": the process lives."""
+        """Whether the back end answered with a refusal or an error of its own, so that its process is alive."""
         self.client_fault = False
-        """The error in the answer is the request's own."""
+        """Whether the error in the answer is the request's own fault."""
         self.blameless = False
-        """However it ends, it says nothing about the endpoint."""
+        """Whether its end says nothing about the endpoint."""
         self.move: Callable[[bool], None] | None = None
-        """Ends the wait for the first byte, so that another endpoint is tried; with True even where there is none.
-        None once that would be too late."""
+        """Ends the wait for the first byte, so that another endpoint is tried; called with True, even if there is no
+        other. None once it is too late for that."""
         endpoint.in_flight += 1
         endpoint.started += 1
         endpoint.leases.add(self)
         holder.in_flight += 1
-        # Kept, because a reload may give the endpoint another one before this ends.
+        # Remembered, because a reload may give the endpoint another one before this ends.
         self._shared = endpoint.shared
         if self._shared is not None:
             self._shared.in_flight += 1
@@ -98,7 +98,7 @@ class Lease:
             endpoint.breaker.begin(now)
 
     def first_byte(self, now: float) -> None:
-        """The answer has begun. For a trial that is enough: an engine that answers is at work."""
+        """Call when the answer has begun. For a trial that is enough: an engine that answers is working."""
         endpoint = self.endpoint
         self.answered = True
         endpoint.answered_at = now
@@ -109,7 +109,7 @@ class Lease:
             endpoint.refresh()
 
     def release(self, result: Result) -> None:
-        """Gives the slot back, whatever ended the request. A second call does nothing."""
+        """Gives the slot back, however the request ended. A second call does nothing."""
         if self.released:
             return
         self.released = True
@@ -127,9 +127,11 @@ class Lease:
 
 
 def heed_refusal(lease: Lease, status: int, headers: Headers, now: float, *, others: bool = True) -> None:
-    """Lets an endpoint rest that says how long. One that refuses while it works for others is full, not broken: it
-    rests a moment, and its breaker hears nothing. A limit (429) may be one client's: without `others` to go to, the
-    next client hears for itself."""
+    """Lets an endpoint rest for as long as its `Retry-After` asks.
+
+    One that refuses while it serves other requests is full, not broken: it rests for a moment, and its breaker does not
+    count the refusal. A 429 may concern one client only, so without `others` to go to the endpoint does not rest.
+    """
     seconds = rest_seconds(headers)
     if status == 503 and lease.endpoint.working(now):
         lease.blameless = True

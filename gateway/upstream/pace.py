@@ -1,14 +1,14 @@
-"""Which endpoint keeps streams waiting for their first token much longer than its siblings: it gets less to do.
+"""Which endpoint keeps streams waiting for their first token much longer than its siblings: it gets fewer requests.
 
 Counting requests alone is slow to notice an engine that has become slow (throttled, swapping, prompts of another
-client): it holds what it has, its siblings finish, and all keep the same number. What tells at once is how long the
-streams that have no byte yet have been waiting. Once a second, with n of them at an endpoint (n >= LEAST_WAITING),
+client): it keeps what it has, its siblings finish, and all hold the same number. What shows at once is how long the
+streams without a byte have been waiting. Once a second, with n of them at an endpoint (n >= LEAST_WAITING),
 
-    part of its weight = max(LEAST_PART, RATIO * theirs / own)      own > LEAST_SECONDS, own > RATIO * theirs
+    share of its weight = max(LEAST_PART, RATIO * theirs / own)      own > LEAST_SECONDS, own > RATIO * theirs
     own = mean age of its waiting streams, theirs = that of all its siblings' (at least QUICK seconds)
 
-and 1 otherwise. The next look follows what that brings about, so that it swings back within a second. Answers that come
-whole say nothing: their first byte is their last.
+and 1 otherwise. As it is computed afresh every second, it recovers within a second. Non-streamed answers tell nothing:
+their first byte is their last.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ QUICK = 0.5
 RATIO = 3.0
 LEAST_PART = 0.1
 LONG_WAIT = 0.5
-"""Of the first byte's time limit: an endpoint where a stream waits longer is no better place for one that was late."""
+"""As a share of `timeouts.first_byte`: an endpoint where a stream waits longer is no better for one that was late."""
 
 
 def watch_pace(pools: Iterable[Pool], now: float) -> None:
-    """Looks at every endpoint's waiting streams."""
+    """Looks at every endpoint's waiting streams and sets its pace. Call it once a second."""
     for pool in pools:
         waits = [(endpoint, *_waiting(endpoint, now)) for endpoint in pool.endpoints]
         count = sum(n for endpoint, n, _ in waits if endpoint.ready)
@@ -40,15 +40,15 @@ def watch_pace(pools: Iterable[Pool], now: float) -> None:
 
 
 def _waiting(endpoint: Endpoint, now: float) -> tuple[int, float]:
-    """Streams without a byte, and the sum of the seconds that they have waited; keeps the longest."""
+    """The number of streams without a byte, and the seconds they have waited in sum. Notes the longest wait."""
     ages = [now - lease.since for lease in endpoint.leases if lease.stream and not lease.answered]
     endpoint.longest_wait = max(ages, default=0.0)
     return len(ages), sum(ages)
 
 
 def laggards(pools: Mapping[str, Pool], order: Iterable[str], now: float) -> set[str]:
-    """URLs where a stream that has waited in vain would fare no better: nobody was answered there of late, or others
-    have waited for long."""
+    """URLs at which a stream that has waited in vain would fare no better: nothing was answered there recently, or
+    others have waited there for long."""
     return {
         endpoint.url
         for name in order

@@ -1,9 +1,9 @@
-"""Which endpoint of a pool gets the request: one function, one verb.
+"""Which endpoint of a pool gets the request.
 
-Power of two choices: of two endpoints drawn at random, the one with less of our own work per unit of weight. It
-spreads a burst that arrives between two scrapes, where "least load" would send all of it to one place, and it needs
-no scan of the pool (Mitzenmacher 2001). Where nothing runs at any of them they are drawn by weight, so that a lighter
-one has its share of quiet traffic too.
+Power of two choices: of two endpoints drawn at random, the one with fewer of our own requests per unit of weight. It
+spreads a burst that arrives between two scrapes, where "least load" would send all of it to one endpoint, and it needs
+no scan of the pool (Mitzenmacher 2001). If nothing runs at any of them they are drawn by weight, so that a lighter one
+gets its share of quiet traffic too.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from random import Random
 from gateway.upstream.endpoint import Endpoint
 
 FEW = 4
-"""Up to so many endpoints all are compared."""
+"""Up to this number of endpoints, all are compared."""
 
 
 def two_of(endpoints: Sequence[Endpoint], rng: Random) -> tuple[Endpoint, Endpoint]:
-    """Two different ones of at least two, at random."""
+    """Two different endpoints of at least two, at random."""
     first = int(rng.random() * len(endpoints))
     second = int(rng.random() * (len(endpoints) - 1))
     return endpoints[first], endpoints[second + (second >= first)]
@@ -41,12 +41,12 @@ def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endp
         if load < best_load or best_load < 0.0:
             best, best_load, ties = endpoint, load, 1
         elif load == best_load:
-            # Reservoir of the equal ones, so that idle endpoints share the first requests.
+            # Reservoir sampling among equals, so that idle endpoints share the first requests.
             ties += 1
             if rng.random() * ties < 1:
                 best = endpoint
     if not busy and ties < len(endpoints):
-        # Those that are coming back, or in doubt, have to wait until the others are busy.
+        # Endpoints that are coming back or in doubt get none until the others are busy.
         steady = [endpoint for endpoint in endpoints if endpoint.breaker.ramp_from is None]
         if len(steady) > 1:
             return rng.choices(steady, [endpoint.weight for endpoint in steady])[0]

@@ -1,7 +1,7 @@
-"""Who stands in which pool's queue, newest last: what decides who gives way when a queue is full.
+"""Which requests wait in which pool's queue, newest last: decides which one gives way when a queue is full.
 
-The longest queue drops (after McKenney's stochastic fair queueing): of the lowest priority that waits, the key with
-most requests loses its newest. A queue that only one key fills drops nobody; the newcomer is turned away.
+The longest queue drops (after McKenney's stochastic fair queueing): among keys of the lowest priority that waits, the
+one with most requests loses its newest. A queue that a single key fills drops none; the newcomer is refused.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Places(Generic[E]):
             del self._by_pool[pool]
 
     def displaced_by(self, entry: E, pool: str) -> E | None:
-        """Who loses the place that `entry` wants in a full queue: `entry` itself by its key's own fault, or None
-        where nobody is to give way."""
+        """The entry that gives way to `entry` in a full queue: `entry` itself if its own key fills the queue beside
+        others, or None if there is no other key and the newcomer is simply refused."""
         groups = self._by_pool.get(pool, {})
         lowest = min((priority for priority, _ in groups), default=entry.priority)
         if lowest > entry.priority:

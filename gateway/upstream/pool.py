@@ -19,11 +19,13 @@ from gateway.upstream.retry import RetryBudget
 
 NOBODY: frozenset[str] = frozenset()
 BUSY_FACTOR, BUSY_MARGIN = 2.0, 4
-"""A cached prefix is worth an endpoint with twice the mean number of requests, and a few, but no more."""
+"""A cached prefix justifies an endpoint with up to twice the mean number of requests, plus a few."""
 DRAWS = 3
+"""Pairs of endpoints drawn at random before all of a large pool are looked at."""
 LONGEST_RETRY_AFTER = 60
+"""Seconds."""
 LATEST = 0.05
-"""Share of the newest in the mean time that a request keeps its place."""
+"""Weight of the newest request in the mean time that a request keeps its slot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +35,19 @@ class PoolStatistics:
     name: str
     in_flight: int
     waiting: int
-    """Requests that wait with this pool as their first choice."""
+    """Requests in this pool's queue."""
     ready: int
-    """Endpoints without any obstacle."""
+    """Endpoints that are ready for requests."""
     queued: int
     """Requests that had to wait."""
     waited_seconds: float
-    """Time that requests have waited in total, those that gave up included."""
+    """Total time that requests have waited, including those that gave up."""
     rejected: dict[str, int]
     """Requests refused, by cause: `queue_full`, `displaced`, `queue_wait`, `down`."""
 
 
 class Door(Protocol):
-    """Who is told that requests which wait may have got a place, or lost their hope of one."""
+    """Is told when a slot may have become free for a waiting request, or the last hope of one is gone."""
 
     def freed(self) -> None: ...
 
@@ -61,7 +63,7 @@ class Pool:
         self.endpoints: tuple[Endpoint, ...] = ()
         self.in_flight = 0
         self.ready = 0
-        """Endpoints that are `ready`; kept by `changed`, so that no request counts them."""
+        """Endpoints that are `ready`; `changed` keeps it up to date, so that no request has to count them."""
         self.waiting = 0
         """Requests queued here."""
         self.eligible = 0
@@ -70,7 +72,7 @@ class Pool:
         self.queued = 0
         self.waited_seconds = 0.0
         self._kept: float | None = None
-        """Seconds that requests of late kept their places; None before the first has given its back."""
+        """Mean seconds for which recent requests kept their slots; None before the first one ended."""
         self.rejected: Counter[str] = Counter()
         self._rng = rng
         self._clock = clock
@@ -78,14 +80,14 @@ class Pool:
         self._limit = policy.limits.in_flight
         self._bounded = False
         self.doubted = False
-        """Whether other replicas' findings stand against one of its endpoints."""
+        """Whether one of its endpoints is doubted because of other replicas' findings."""
 
     @property
     def kind(self) -> PoolKind:
         return self.policy.kind
 
     def configure(self, policy: PoolPolicy, endpoints: tuple[Endpoint, ...]) -> None:
-        """A reload's policy and endpoints."""
+        """Takes a reload's policy and endpoints."""
         self.policy = policy
         self.endpoints = endpoints
         self.budget.share = policy.retry.budget
@@ -97,13 +99,12 @@ class Pool:
         self.ready = sum(endpoint.ready for endpoint in endpoints)
 
     def changed(self) -> None:
-        """An endpoint became ready, stopped being so, or failed its trial."""
+        """Call when an endpoint became ready, stopped being so, or failed its trial."""
         self.ready = sum(endpoint.ready for endpoint in self.endpoints)
         self._door.changed()
 
     def freed(self, since: float) -> None:
-        """A lease taken at `since` was given back. Others may wait for the same slice, so this is not only about this
-        pool."""
+        """Call when a lease taken at `since` was given back. Requests of other pools may wait for the same slice."""
         seconds = self._clock() - since
         self._kept = seconds if self._kept is None else self._kept + LATEST * (seconds - self._kept)
         self._door.freed()
@@ -114,7 +115,7 @@ class Pool:
         return PoolLoad(self.ready or self._promising(), running, self.waiting, full)
 
     def _crowded(self) -> bool:
-        """No room by the endpoints' own limits, or only where a request finds out whether it works at all."""
+        """Whether no endpoint has room, except a doubted one that is already being tried."""
         ready = [endpoint for endpoint in self.endpoints if endpoint.ready and endpoint.room()]
         return all(endpoint.doubted and endpoint.in_flight for endpoint in ready)
 
@@ -123,13 +124,13 @@ class Pool:
         return sum(endpoint.promising(now, patience) for endpoint in self.endpoints)
 
     def promising(self) -> bool:
-        """Whether a request may wait for this pool: a place can become free, or is about to be known."""
+        """Whether a request may wait for this pool: a slot can become free, or that is about to be known."""
         return self.ready > 0 or self._promising() > 0
 
     def lease(self, exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
         """Counts one request into the best available endpoint whose URL is not excluded, or returns None.
 
-        `prefer` is the URL of an endpoint that is taken where it may be, unless it is far busier than the rest.
+        `prefer` is the URL of an endpoint that is taken if possible, unless it is far busier than the others.
         """
         now = self._clock()
         endpoint = (self._preferred(prefer, now, exclude) if prefer else None) or self.pick(now, exclude)
@@ -147,7 +148,7 @@ class Pool:
         return next(found, None)
 
     def pick(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
-        """The endpoint that the next request would get, or None without room. Counts nothing."""
+        """The endpoint that the next request would get, or None if there is no room. Counts nothing."""
         if 0 < self._limit <= self.in_flight:
             return None
         endpoints = self.endpoints
@@ -169,7 +170,7 @@ class Pool:
         return any(e.promising(now, patience) for e in self.endpoints if e.url not in exclude)
 
     def trial(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
-        """Of the endpoints that only their breakers keep shut, the one whose turn would come first."""
+        """Of the endpoints that only their breakers keep shut, the one that would be tried first."""
         if 0 < self._limit <= self.in_flight:
             return None
         found = [
@@ -180,14 +181,15 @@ class Pool:
         return min(found, key=lambda e: e.breaker.shut_until) if found else None
 
     def opens_at(self, now: float) -> float:
-        """When, by what is known, an endpoint that is not ready now will take a request."""
+        """When an endpoint that is not ready now will take a request, as far as known; infinite if none will."""
         return min((at for e in self.endpoints if not e.ready and (at := e.opens_at()) > now), default=math.inf)
 
     def retry_after(self) -> int:
-        """Whole seconds after which a refused client may come back: to an endpoint, or when it would have had its turn.
+        """Whole seconds after which a refused client may come back: when an endpoint is up again, or when the request
+        would have had its turn.
 
-        By Little's law places become free at `in_flight` over the mean time that one is kept; and whoever waits now
-        has gone after `queue_wait`, served or not.
+        By Little's law, slots become free at a rate of `in_flight` over the mean time that one is kept. All requests
+        that wait now have left the queue after `queue_wait`, served or not.
         """
         now = self._clock()
         if self.ready:
@@ -201,7 +203,7 @@ class Pool:
         return max(1, min(math.ceil(seconds), LONGEST_RETRY_AFTER))
 
     def _age(self, now: float) -> float:
-        """Mean seconds since the running requests took their places: all that is known before one has ended."""
+        """Mean seconds since the running requests took their slots: all that is known before the first one ends."""
         ages = [now - lease.since for endpoint in self.endpoints for lease in endpoint.leases]
         return sum(ages) / len(ages) if ages else 0.0
 

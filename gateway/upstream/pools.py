@@ -1,4 +1,4 @@
-"""Every live pool by name, reconciled with each policy, and the door through which requests come in.
+"""Every live pool by name, reconciled with each new policy, and the admission of requests to them.
 
 An endpoint that a new policy no longer names stops taking requests at once, keeps those it has, and is closed when
 the last of them ends. One that stays, or moves to another pool, keeps its connections, counts and health.
@@ -26,7 +26,7 @@ NO_POOL = PoolLoad(up=0)
 
 
 class Pools:
-    """`apply` makes them match a policy; `admission` lets requests in."""
+    """The live pools. `apply` makes them match a policy; `admission` lets requests in."""
 
     def __init__(self, make_connector: MakeConnector, rng: Random, clock: Callable[[], float]) -> None:
         self._make_connector = make_connector
@@ -38,7 +38,7 @@ class Pools:
         self.admission = Admission(self._pools, clock)
         self.shedder = Shedder(Server().max_requests)
         self.on_apply: Callable[[], None] = lambda: None
-        """Called after each `apply`, for whoever looks after endpoints."""
+        """Called after each `apply`; the health probes use it."""
 
     def __getitem__(self, name: str) -> Pool:
         return self._pools[name]
@@ -58,16 +58,16 @@ class Pools:
         return self._pools.get(name)
 
     def lease(self, pool: str, exclude: Set[str] = NOBODY) -> Lease | None:
-        """A place in one pool now, past the queue, or None."""
+        """A slot in one pool now, bypassing the queue, or None."""
         found = self._pools.get(pool)
         return found.lease(exclude) if found else None
 
     def laggards(self, order: Sequence[str]) -> set[str]:
-        """Where a stream that has waited in vain for its first token need not try. See `pace.laggards`."""
+        """URLs at which a stream that has waited in vain for its first token need not try. See `pace.laggards`."""
         return laggards(self._pools, order, self.clock())
 
     async def admit(self, order: Sequence[str], work: float = 1.0, priority: int = 0, key: str | None = None) -> Lease:
-        """A place in the first of these pools that has one, waited for in fair order. See `Admission.admit`."""
+        """A slot in the first of these pools that has one, waiting in fair order if need be. See `Admission.admit`."""
         return await self.admission.admit(tuple(order), work, priority, key)
 
     def apply(self, policy: Policy) -> None:
@@ -79,7 +79,7 @@ class Pools:
         chosen: dict[str, list[Endpoint | None]] = {
             name: [spare.pop((name, row.url), None) for row in pool.endpoints] for name, pool in policy.pools.items()
         }
-        # What is left has gone from its pool; a pool that names the same URL anew takes it over.
+        # What is left has gone from its pool; another pool that now names the same URL takes it over.
         by_url = {endpoint.url: endpoint for endpoint in spare.values()}
         kept: set[int] = set()
         for name, pool_policy in policy.pools.items():
@@ -112,11 +112,11 @@ class Pools:
                     shared.limit = limits.in_flight if limits else 0
 
     def _fit(self, old: Endpoint | None, row: EndpointPolicy, pool: PoolPolicy) -> Endpoint:
-        """The endpoint for one line of the policy: the old one if it can be, else one that knows what it knew."""
+        """The endpoint for one line of the policy: the old one if possible, else a new one with its health."""
         limits = Timeouts(pool.timeouts.connect, pool.timeouts.first_byte, pool.timeouts.idle)
         host = row.host if isinstance(row, FoundEndpoint) else None
         endpoint = old
-        # Another limit on connections, or name, is another connector; the old one drains with its requests.
+        # A different name or limit on connections needs another connector; the old one drains with its requests.
         if endpoint is None or endpoint.limit != pool.limits.connections or endpoint.host != host:
             connector = self._make_connector(row, pool)
             endpoint = Endpoint(row.url, connector, limits, pool.breaker, self.clock, self._rng)
@@ -140,6 +140,7 @@ class Pools:
             await endpoint.connector.aclose()
 
     async def aclose(self) -> None:
+        """Closes every connector, those of draining endpoints included."""
         for pool in self._pools.values():
             for endpoint in pool.endpoints:
                 await endpoint.connector.aclose()

@@ -1,7 +1,7 @@
-"""A cap on the requests of this process, so that a slow dependency cannot pile them up until memory or files end.
+"""A cap on the requests of this process, so that a slow back end cannot pile them up until memory or files run out.
 
-One request holds two files, the client's socket and the back end's. Clients without a request hold one each, which no
-count of requests shows, so the open files themselves are counted now and then where the system tells.
+A request holds two open files, the client's socket and the back end's. Idle clients hold one each, which a count of
+requests does not show, so the open files themselves are counted now and then, if the system tells.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ RETRY_AFTER_SECONDS = 1
 
 
 class Shedder:
-    """Refuses new requests above `cap`, or when files run short. For one process."""
+    """Refuses new requests of this process above `cap`, or when files run short."""
 
     __slots__ = ("_running", "_short", "cap", "files", "shed")
 
     def __init__(self, cap: int, files: int = MANY_FILES) -> None:
         self.cap = cap
-        """Requests at one time, waiting ones included."""
+        """Concurrent requests, waiting ones included."""
         self.files = files
         """The limit on open files; set at start, see `raise_file_limit`."""
         self._running = 0
@@ -38,11 +38,11 @@ class Shedder:
 
     @property
     def limit(self) -> int:
-        """Requests that are let in at one time: the cap, or what the limit on files allows if that is less."""
+        """Concurrent requests that are admitted: the cap, or what the limit on files allows if that is less."""
         return max(1, min(self.cap, (self.files - RESERVE) // FILES_EACH))
 
     def check(self, running: int) -> None:
-        """Raises NothingAvailable if these requests, the new one included, are too many."""
+        """Raises NothingAvailable if `running` requests, the new one included, are too many."""
         self._running = running
         if self._short or running > self.limit:
             self.shed += 1
@@ -50,7 +50,7 @@ class Shedder:
             raise NothingAvailable(f"too many {what} in this gateway process", retry_after=RETRY_AFTER_SECONDS)
 
     def look(self) -> None:
-        """Counts open files; called now and then. Only when many requests have run, as listing takes a while."""
+        """Counts open files if many requests run, as listing them takes a while. Called once a second."""
         short = False
         if self._running * FILES_EACH * 4 > self.files or self._short:
             short = self.files - open_files() < RESERVE // 2

@@ -1,19 +1,19 @@
 """Finds endpoints that hang: requests run there, and nothing comes.
 
 Two limits, on time during which something ran (idle time does not count):
-    past the first byte   no piece on any stream for `breaker.stall`. Streams whose client reads too slowly do not
-                          count: their silence is ours.
+    after the first byte  no piece on any stream for `breaker.stall`. Streams whose client reads too slowly do not
+                          count, as we cause their silence.
     before it             nothing at all for `timeouts.first_byte`, which a long prompt may take; for `breaker.stall`
-                          if the endpoint is on trial after a stall, or hangs for other replicas (`doubt`). Needed
-                          besides the timeout of each request, since clients leave long before that and say nothing.
+                          if the endpoint is on trial after a stall, or hangs for other replicas (`doubt`). It is
+                          needed besides each request's own timeout, since clients leave long before that.
 
-A whole answer is silent until its last token. So before the first byte an endpoint whose page tells of new tokens is at
-work; where its page has ceased to tell, and only such answers are waited for, the limit is longer by what the shortest
-of them may take (`lease.more`): their seconds count for less, so that a stream which comes then finds the usual limit.
-What waits for a whole answer at an endpoint that is found hung, and can't go elsewhere, ends at `timeouts.first_byte`
-where the page says that no token is made.
+A non-streamed answer is silent until its last token. So before the first byte, an endpoint whose `/metrics` count new
+tokens is working. If its metrics are missing and only such answers are waited for, the limit is extended by what the
+shortest of them may take (`lease.more`): their seconds count for less, so that a stream that comes later meets the
+usual limit. At an endpoint that is found hung, a request for such an answer that cannot go elsewhere ends at
+`timeouts.first_byte` if the metrics say that no tokens are produced.
 
-A health probe cannot find this: the server answers while its engine is frozen.
+A health probe cannot find a hang: the server answers while its engine is frozen.
 """
 
 from __future__ import annotations

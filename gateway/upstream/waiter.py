@@ -1,4 +1,4 @@
-"""One request that stands in the queue."""
+"""One request that waits in the queue."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.upstream.pool import Pool
 
 
 class Lane:
-    """A pool without some of its endpoints, as long as somebody waits for what is left."""
+    """A pool without some of its endpoints, as long as some request waits for the remaining ones."""
 
     __slots__ = ("exclude", "pool", "waiting")
 
@@ -21,7 +21,7 @@ class Lane:
 
 
 class Waiter:
-    """See `admission`. Its future is done when it has a place or is refused."""
+    """See `admission`. Its future is done when it has a slot or is refused."""
 
     __slots__ = (
         "exclude", "future", "home", "key", "lease", "order", "places", "pools", "priority", "since", "urgent", "work",
@@ -41,10 +41,10 @@ class Waiter:
         self.pools = order
         part = "|".join(sorted(exclude))
         self.order = tuple(f"{name} without {part}" for name in order) if exclude else order
-        """What the queue knows its pools as: a part of one is something else than all of it."""
+        """The names under which the queue knows its pools: part of a pool has another name than all of it."""
         self.work = work
         self.places = 0
-        """Requests that its pools did side by side as it came."""
+        """Requests that its pools were running when it came."""
         self.priority = priority
         self.key = key
         self.exclude = exclude
@@ -56,11 +56,12 @@ class Waiter:
         self.lease: Lease | None = None
 
     def stand_in(self, lanes: dict[str, Lane]) -> None:
-        """Counts itself in its lanes, if it has any."""
+        """Counts the waiter in its lanes, if it has any."""
         for name, pool in zip(self.order, self.pools, strict=True) if self.exclude else ():
             lanes.setdefault(name, Lane(pool, self.exclude)).waiting += 1
 
     def step_out(self, lanes: dict[str, Lane]) -> None:
+        """Takes it out of its lanes, and removes those that are empty."""
         for name in self.order if self.exclude else ():
             lanes[name].waiting -= 1
             if not lanes[name].waiting:

@@ -23,7 +23,7 @@ class Window:
         self.marked = 0
 
     def add(self, now: float, count: int = 1, marked: int = 0) -> None:
-        """Counts events, `marked` of them or besides them; what that means is the owner's business."""
+        """Counts events, and separately how many are marked; what a mark means is up to the owner."""
         at = int(now / self._width)
         if at != self._at:
             self.advance(now)
