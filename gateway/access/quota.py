@@ -73,6 +73,8 @@ class Quota:
         self._balance = 0
         self._chunk = 1
         self._debt = 0
+        self._telling = 0
+        """Debt that is on its way to the store."""
         self._epoch: bytes | None = None
         self._free: int | None = None
         self._heard = float("-inf")
@@ -92,8 +94,14 @@ class Quota:
         return self.local_verdict(need, now)
 
     def local_verdict(self, need: int, now: float) -> Verdict:
-        """By this replica's fair share. A need above the whole share passes when nothing of it is used."""
+        """By this replica's fair share. A need above the whole share passes when nothing of it is used.
+
+        What the store said within a slot of the window holds against the share: one late answer among prompt ones must
+        not let through what the other replicas have used.
+        """
         fits = self._own.used(now) + min(need, self._share) <= self._share
+        if fits and self._free is not None and now - self._heard < self.window / WINDOW_SLOTS and self._store.shared:
+            fits = need <= self._free + self._balance - self._debt - self._telling
         return Verdict.PASS if fits else Verdict.REFUSED
 
     def spend(self, need: int, now: float) -> Spent:
@@ -150,7 +158,7 @@ class Quota:
         )
         future = self._store.reserve(ask)
         if future is not None:
-            self._debt = 0
+            self._debt, self._telling = 0, debt
             self._refilling = future
             future.add_done_callback(partial(self._refilled, ask))
         return future
@@ -191,7 +199,7 @@ class Quota:
         return max(self.capacity // self._store.replicas, 1)
 
     def _refilled(self, ask: Ask, future: asyncio.Future[Grant | None]) -> None:
-        self._refilling = None
+        self._refilling, self._telling = None, 0
         grant = None if future.cancelled() else future.result()
         if grant is None:
             self._debt += ask.debt

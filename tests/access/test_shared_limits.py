@@ -15,7 +15,7 @@ from gateway.access.ticket import Limit, Ticket
 from gateway.errors import TooManyRequests
 from gateway.policy.schema import AccessKey
 from gateway.state.redis import RedisStore
-from gateway.state.store import View
+from gateway.state.store import WINDOW_SLOTS, View
 from gateway.types import Usage
 from tests.access.fakes import make_key
 from tests.redis_server import RedisServer, redis_server
@@ -203,6 +203,24 @@ async def test_with_redis_lost_each_replica_has_its_fair_share(server: RedisServ
             hurry(store, LONG)
             await told(store, limits)
         assert [await admitted(limits, key) for _, limits in both] == [False, False]
+
+
+async def test_a_late_answer_lets_nothing_through_that_others_have_used(server: RedisServer) -> None:
+    """OPS-04: what Redis said a moment ago holds against the fair share; once that is old, the share counts."""
+    key, window, ahead = make_key(tokens_per_minute=1000), 600.0, 0.0
+    async with replicas(server.url, 2, patience=0.2) as stores:
+        ours, theirs = (Limits(store, clock=lambda: time.monotonic() + ahead, window=window) for store in stores)
+        assert await admitted(theirs, key, 700)
+        assert await admitted(ours, key, 200)
+        server.freeze()
+
+        assert not await admitted(ours, key, 150)
+        assert await admitted(ours, key, 50)
+        assert not await admitted(ours, key, 60)
+        ahead = window / WINDOW_SLOTS + 1
+        assert await admitted(ours, key, 150)
+        assert not await admitted(ours, key, 150)
+        server.thaw()
 
 
 async def told(store: RedisStore, limits: Limits, limit: Limit = Limit.REQUESTS) -> None:

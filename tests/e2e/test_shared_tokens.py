@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -13,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.answers import reply, stream
 from tests.e2e.events import delta
-from tests.e2e.test_replicas import AUTH, SECRET, begin, policy_file, replicas, until
+from tests.e2e.test_replicas import AUTH, PATH, SECRET, WITHIN, policy_file, replicas, until
 from tests.raw_client import ask, chat, connected, get
 from tests.redis_server import RedisServer, redis_server
 from tests.stub import Stub
@@ -91,20 +93,23 @@ async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path
         policy = policy_file(tmp_path, stub.url, f", tokens_per_minute: {LIMIT}")
         async with replicas(policy, server.url) as urls, AsyncExitStack() as clients:
 
-            async def passes(url: str) -> bool:
+            async def passes(url: str) -> int | None:
+                """What is left after it, as the answer tells; None where it is refused."""
                 client = await clients.enter_async_context(connected(url))
-                status = await begin(client, AUTH)
+                await client.send(PATH, json.dumps(chat(stream=True)).encode(), headers=AUTH)
+                status, headers = await asyncio.wait_for(client.head(), WITHIN)
                 assert status in (200, 429)
                 assert counted(server) <= LIMIT
-                return status == 200
+                return int(dict(headers)["x-ratelimit-remaining-tokens"]) if status == 200 else None
 
-            assert await passes(urls[0])
-            estimate = counted(server)
+            left = await passes(urls[0])
+            assert left is not None
+            estimate = LIMIT - left
             fitting, passed = LIMIT // estimate, 1
 
             async def filled() -> bool:
                 nonlocal passed
-                passed += sum([await passes(url) for url in urls])
+                passed += sum([await passes(url) is not None for url in urls])
                 return passed >= fitting
 
             await until(filled)
@@ -114,4 +119,4 @@ async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path
 
             await stub.until(lambda: stub.open == 0)
             assert passed * estimate <= counted(server) <= LIMIT
-            assert not await passes(urls[0])
+            assert await passes(urls[0]) is None
