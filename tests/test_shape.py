@@ -48,3 +48,13 @@ def test_every_module_says_what_it_is(file: Path) -> None:
 def test_folders_are_one_deep() -> None:
     """`gateway/area/module.py` and no deeper."""
     assert all(len(file.relative_to(ROOT / "gateway").parts) <= 2 for file in FILES)
+
+
+@pytest.mark.parametrize(
+    "file", sorted((ROOT / "tests").rglob("test_*.py")), ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_every_test_says_what_it_shows(file: Path) -> None:
+    """A test's docstring is one sentence of behaviour."""
+    tests = [f for f in functions(ast.parse(file.read_text("utf-8"))) if f.name.startswith("test_")]
+
+    assert [test.name for test in tests if not ast.get_docstring(test)] == []

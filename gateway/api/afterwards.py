@@ -1,9 +1,9 @@
 """What is done with a request once it is over, out of the way of those that run.
 
 Counting, logging and learning cost as much as deciding, and a client that has its answer sends the next request at
-once. So outcomes wait for some milliseconds, and are then taken in slices between which the loop serves others: many
-together, for what the first of them costs to bring into the processor's caches the others have for nothing.
-Whoever reads what they lead to (metrics, decisions, an explanation) has them taken first, and so sees all of them.
+once. So outcomes wait for some milliseconds, and are then taken in slices between which the loop serves requests: many
+together, so that code and data are in the processor's caches for all but the first. Whatever reads the results
+(metrics, decisions, an explanation) has the waiting outcomes taken first, and so sees all of them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gateway.types import Outcome
 log = logging.getLogger("gateway.request")
 
 DELAY = 0.02
+"""Seconds that an outcome waits."""
 SLICE = 0.0005
 """Seconds of work at a time."""
 MOST_WAITING = 1000
@@ -34,7 +35,7 @@ class Afterwards:
         clock: Callable[[], float],
         taken: Callable[[], None] | None = None,
     ) -> None:
-        """`taken` is called whenever those that waited are done with."""
+        """`taken` is called whenever the waiting outcomes have been taken."""
         self._observers = observers
         self._clock = clock
         self._taken = taken

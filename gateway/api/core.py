@@ -38,18 +38,18 @@ from gateway.upstream.pools import Pools
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """One policy and what is compiled from it. A request takes it once and keeps it to its end."""
+    """A policy and what is compiled from it. A request takes the live one once and keeps it to its end."""
 
     policy: Policy
     router: Router
     keyring: Keyring
     opinion: OpinionDesk | None
     version: int
-    """Counts the policies that this process has had live."""
+    """The number of policies that have been live in this process."""
     header_names: frozenset[str]
-    """Of the headers that conditions look at, a canary's too."""
+    """The headers that conditions look at, those of a canary included."""
     trial: Trial | None = None
-    """The canary, where there is one that takes a share."""
+    """The canary, if there is one that takes a share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +59,11 @@ class Trial:
     active: Active
     share: float
     draw: Callable[[], float]
-    """From 0 to 1, for requests that belong to no conversation."""
+    """A random number from 0 to 1, for requests that belong to no conversation."""
 
     def takes(self, model: str | None, features: Features, hints: Hints) -> bool:
-        """Whether this request is the canary's. A conversation stays with one policy, in every process, and one that
-        a small share takes stays when the share grows. What the canary has no model for is the live policy's."""
+        """Whether the canary decides this request. A conversation stays with one policy in every process, and one that
+        is the canary's remains so when the share grows. Models that the canary lacks are the live policy's."""
         policy = self.active.policy
         if not (policy.resolve(model) if model else len(policy.models) == 1):
             return False
@@ -72,7 +72,7 @@ class Trial:
 
 
 def place_of(features: Features, hints: Hints) -> float | None:
-    """Where a conversation stands between 0 and 1, alike everywhere; None for what is no conversation."""
+    """A conversation's number from 0 to 1, the same in every process; None outside conversations."""
     if hints.session:
         key = hints.session.encode("utf-8", "surrogatepass")
     elif features.thread_key:
@@ -85,7 +85,7 @@ def place_of(features: Features, hints: Hints) -> float | None:
 def activate(
     policy: Policy, version: int, state: RoutingState | None = None, opinion: OpinionDesk | None = None
 ) -> Active:
-    """The only way from a policy to a live one, at the start and on every reload. `state` is what routing learned."""
+    """Compiles a policy, at the start and on every reload. `state` is what routing has learned."""
     return Active(policy, Router(policy, state), Keyring(policy.access), opinion, version, policy.header_names)
 
 
@@ -94,7 +94,7 @@ THINKS: Mapping[str, bool | None] = {"always": True, "never": False, "optional":
 
 
 class Learned:
-    """All that outcomes teach. It outlives policies; nothing in it holds text."""
+    """All that is learned from outcomes. It outlives policies and holds no text."""
 
     def __init__(self, estimator: Estimator, tokens: TokenEstimator, routing: RoutingState) -> None:
         self.estimator = estimator
@@ -102,17 +102,17 @@ class Learned:
         self.routing = routing
 
     def features(self, body: Body, api: Api, hints: Hints) -> Features:
-        """Hop 2, sparing the texts of templates that are known well."""
+        """Hop 2. Templates that are known well are not read again."""
         return extract(body, api, hints, self.tokens, self.estimator.reading)
 
     def estimate(self, features: Features, model: Model) -> Estimate:
-        """Hop 3, with what the policy says of the model: whether it thinks, and how much room its context leaves."""
+        """Hop 3, given whether the policy's model thinks and how much room its context leaves."""
         length = model.context_length
         room = None if length is None else max(length - features.input_tokens, 1)
         return self.estimator.estimate(features, thinking=THINKS[model.reasoning], room=room)
 
     def observe(self, outcome: Outcome) -> float | None:
-        """Learns from a finished request that was noted. Returns its regret in seconds, where it can be told."""
+        """Learns from a finished request that was noted. Returns its regret in seconds, or None if unknown."""
         self.estimator.observe(outcome)
         regret = self.routing.learn(outcome)
         features, usage = outcome.features, outcome.usage
@@ -121,17 +121,17 @@ class Learned:
         return regret
 
     def skip(self, outcome: Outcome) -> None:
-        """Lets go of a finished request that teaches nothing."""
+        """Forgets a finished request that is not to be learned from."""
         if outcome.features is not None:
             self.estimator.forget(outcome.features)
 
     def note(self, outcome: Outcome) -> None:
-        """Keeps at once what the next request may need of a finished one: where their conversation is."""
+        """Notes at once what the next request may need of a finished one: where their conversation is cached."""
         self.routing.note(outcome)
 
 
 class LiveView(LoadView, Protocol):
-    """The router's view of the live pools, and what telemetry knows besides."""
+    """The router's view of the live pools, and what telemetry knows beyond it."""
 
     view: TelemetryView
     checklist: MtpChecklist
@@ -152,7 +152,7 @@ class CanaryPolicy(Protocol):
 
 
 class Tracer(Protocol):
-    """Gives requests their trace, and sends what becomes of it between `start` and `aclose`."""
+    """Begins a trace for each request, and sends the finished ones between `start` and `aclose`."""
 
     def start(self) -> None: ...
 
@@ -164,7 +164,7 @@ class Tracer(Protocol):
 
 
 class Core:
-    """The shared parts of the request path."""
+    """The parts that all requests of a process share."""
 
     def __init__(
         self,
@@ -193,11 +193,11 @@ class Core:
         self.metrics = metrics
         self.decisions = decisions
         self.observers = observers
-        # Another worker may be asked at any time for what this one counts.
+        # With several workers, another one may be asked at any time for what this one counts.
         settle = metrics.settle if DIRECTORY in os.environ else None
         self.afterwards = Afterwards(lambda: self.observers, clock, settle)
         self.ended = (learned.note, self.afterwards.add)
-        """What a request's end calls; the observers come after it."""
+        """What a request's end calls at once; the observers follow later."""
         self.clock = clock
         self.new_id = new_id
         self.tracer = tracer
@@ -207,7 +207,7 @@ class Core:
         self.running = 0
         """Requests that have begun and not ended."""
         self.draining = False
-        """Set once the process is to stop: what runs may end, nothing new begins."""
+        """Set once the process is to stop: running requests may end, no new one begins."""
         self.turned_away = 0
         """Requests refused because of that."""
 

@@ -1,11 +1,11 @@
 """Classification without decoding: a pure choice among labels, answered through vLLM's `/v1/decisions`.
 
-Off unless the policy says `decisions: true` of the model. The engine then reads the label's probabilities off one
-prefill; no decoding loop runs. It is the ordinary request's pool, place, key, limits and record, with another question:
+Off unless the policy says `decisions: true` for the model. The engine then reads the labels' probabilities off one
+prefill, and no decoding loop runs. Pool, slot, key, limits and record are the ordinary request's:
 
     pure choice (`request.labels`) -> a pool that may read log probabilities and has the route -> one attempt
         200 and one of the labels      the gateway writes the completion
-        anything else                  the request goes on as if nothing had been asked
+        anything else                  the request is decoded as if nothing had been asked
 
 A pool has the route until one of its endpoints answers 404, 405 or 501 (older vLLM, or a model without a way to read
 labels); then it is not asked for `ABSENT_SECONDS`. After any other failure but a refusal of this request (4xx) it is
@@ -42,10 +42,10 @@ log = logging.getLogger("gateway.labels")
 ABSENT_SECONDS = 600.0
 FAILED_SECONDS = 30.0
 FALLBACK = "decisions"
-"""The class of such an attempt among those that were followed by another, in metrics."""
+"""The class of such an attempt in `gateway_retries_total`."""
 _ABSENT = frozenset({404, 405, 501})
 _OURS = frozenset({b"accept", b"accept-encoding", b"content-encoding", b"content-type"})
-"""Headers that speak of the client's body and of the answer that it gets, not of this one."""
+"""Headers that describe the client's body and the answer that it gets, not the question asked here."""
 _JSON = (b"content-type", b"application/json")
 _EVENTS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -58,7 +58,7 @@ Tried = frozenset[str]
 
 
 class LabelDesk:
-    """Answers what it can; one per process."""
+    """Answers the choices among labels that a pool can answer without decoding. One per process."""
 
     def __init__(self, core: Core, wall: Callable[[], float] = time.time) -> None:
         self._core = core
@@ -67,9 +67,10 @@ class LabelDesk:
         """Until when an endpoint's pool is not asked, by the endpoint's URL."""
 
     async def answer(self, incoming: Incoming, model: Model, body: Body) -> Tried | None:
-        """None once the client has its answer; else the request is to go on, best without what has been tried.
+        """None once the client has its answer. Otherwise the request is to be decoded, preferably not where this was
+        tried.
 
-        Raises NothingAvailable or TooManyRequests where no pool that may decode would have a place either.
+        Raises NothingAvailable or TooManyRequests if the pools that may decode would have no slot either.
         """
         exchange = incoming.exchange
         decision, estimate = exchange.decision, exchange.estimate
@@ -77,7 +78,7 @@ class LabelDesk:
             return frozenset()
         pools = tuple(name for name in decision.order if self._may_ask(incoming, name))
         if pools != decision.order:
-            # A label is worth no wait for its own pools: another one may have a place to decode it in sooner.
+            # Waiting for these pools is not worth it: another pool may have a slot to decode the label sooner.
             pools = tuple(name for name in pools if not self._core.pools.load(name).full)
         question = read_label_question(body.data) if pools and model.reasoning != "always" else None
         if question is None:
@@ -103,14 +104,20 @@ class LabelDesk:
             self._core.metrics.retried(opened.lease.pool, FALLBACK)
             exchange.lease = exchange.response = exchange.first_byte = None
             return frozenset()
-        # Another prompt was read than the conversation's, so there is no prefix to come back to.
+        # The prompt differs from the conversation's, so no prefix of it is cached.
         exchange.decision = replace(decision, pool=opened.lease.pool, reason=Reason.DECISIONS, thread=0)
         exchange.features, exchange.usage, exchange.finish_reason = None, usage, "stop"
-        await self._send(incoming, model, body, question, content)
+        frame = self._frame(incoming, model, body, opened.lease.pool)
+        if body.stream:
+            events = event_stream(frame, content, usage if question.include_usage else None)
+            await self._send(incoming, events, _EVENTS)
+        else:
+            whole = completion(frame, content, usage)
+            await self._send(incoming, whole, [_JSON, (b"content-length", b"%d" % len(whole))])
         return None
 
     def _may_ask(self, incoming: Incoming, name: str) -> bool:
-        """Whether the pool reads log probabilities well and all of it is thought to have the route."""
+        """Whether the pool may read log probabilities, and none of its endpoints is known to lack the route."""
         if Need.LOGPROBS in incoming.active.policy.pools[name].refuses:
             return False
         pool, now = self._core.pools.find(name), self._core.clock()
@@ -139,7 +146,7 @@ class LabelDesk:
         )
 
     def _read(self, opened: Opened, question: LabelQuestion) -> tuple[str, Usage | None]:
-        """The content and its counts; no counts where this is no answer, whose lease is then given back."""
+        """The content and its token counts. Without an answer there are no counts, and the lease is given back."""
         lease, status = opened.lease, opened.response.status
         problem = f"status {status}"
         if status == 200:
@@ -157,7 +164,7 @@ class LabelDesk:
         return "", None
 
     def _failed(self, attempts: Attempts) -> Tried:
-        """After an attempt without an answer. Where there is no other endpoint, the same one is tried once more."""
+        """After an attempt without an answer. If there is no other endpoint, the same one may be tried again."""
         if attempts.count == 0 or attempts.endpoint is None or attempts.pool is None:
             return frozenset()
         self._core.metrics.retried(attempts.pool, FALLBACK)
@@ -174,22 +181,18 @@ class LabelDesk:
             extra={"fields": {"endpoint": url, "seconds": seconds, "why": why}},
         )
 
-    async def _send(self, incoming: Incoming, model: Model, body: Body, question: LabelQuestion, content: str) -> None:
-        exchange, down, policy = incoming.exchange, incoming.down, incoming.active.policy
-        assert exchange.usage is not None
-        assert exchange.lease is not None
-        served = served_name(policy, model, exchange.lease.pool)
+    def _frame(self, incoming: Incoming, model: Model, body: Body, pool: str) -> Frame:
+        policy = incoming.active.policy
+        served = served_name(policy, model, pool)
         name = served if policy.server.answer_model == "served" else body.model or served
-        frame = Frame(exchange.request_id, int(self._wall()), name)
+        return Frame(incoming.exchange.request_id, int(self._wall()), name)
+
+    async def _send(self, incoming: Incoming, answer: bytes, headers: Headers) -> None:
+        exchange, down = incoming.exchange, incoming.down
         own = own_headers(self._core, incoming.active, exchange)
         exchange.status, exchange.result = 200, Result.OK
-        if body.stream:
-            await down.start(200, [*_EVENTS, *own])
-            await down.end(event_stream(frame, content, exchange.usage if question.include_usage else None))
-            return
-        whole = completion(frame, content, exchange.usage)
-        await down.start(200, [_JSON, (b"content-length", b"%d" % len(whole)), *own])
-        await down.end(whole)
+        await down.start(200, [*headers, *own])
+        await down.end(answer)
 
 
 def _headers(incoming: Incoming, endpoint: Endpoint) -> Headers:

@@ -4,9 +4,9 @@ It is asked only where the estimate is unsure and the stakes exceed its cost:
 
     stakes = most over N in {p50 / 4, p50, p90} of (T_chosen(N) - T_best(N))        cost = its own usual latency
 
-The question is a choice among five lengths, so the answer is one constrained token or two. It has a hard time limit
-and a breaker: after three failures it rests for half a minute. What it says becomes the expected length; whatever
-goes wrong, the first estimate stands. The request's instruction goes to that endpoint and nowhere else.
+The question is a choice among five lengths, so the answer is one or two constrained tokens. It has a hard time limit
+and a breaker: after three failures it is not asked for half a minute. Its answer becomes the expected length; whatever
+goes wrong, the first estimate stands. The request's instruction is sent to that endpoint and nowhere else.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_BYTES = 65_536
 
 
 class OpinionDesk:
-    """Asks one classifier. Made for a policy that names it; its breaker and its latency are its own."""
+    """Asks one classifier, and keeps its breaker and its usual latency."""
 
     def __init__(self, settings: Settings, connector: Connector, clock: Callable[[], float]) -> None:
         self.settings = settings
@@ -49,13 +49,13 @@ class OpinionDesk:
         self.answered = 0
 
     def wanted(self, estimate: Estimate, decision: Decision) -> bool:
-        """Whether asking can pay."""
+        """Whether asking can save more time than it takes."""
         if estimate.confidence >= self.settings.below_confidence or decision.reason not in DOUBTED:
             return False
         return self._clock() >= self._rests_until and stakes(estimate, decision) > self.cost
 
     async def ask(self, features: Features) -> int | None:
-        """The answer's expected length in tokens; None where the classifier does not say in time."""
+        """The answer's expected length in tokens; None if the classifier does not answer in time."""
         self.asked += 1
         begun = self._clock()
         try:
@@ -100,7 +100,7 @@ class OpinionDesk:
 
 
 def desk_for(settings: Settings | None, before: OpinionDesk | None, clock: Callable[[], float]) -> OpinionDesk | None:
-    """The desk of a policy: the one that is there where nothing about it changed."""
+    """The desk of a policy: the earlier one if its settings have not changed."""
     if settings is None or (before and before.settings == settings):
         return before if settings else None
     return OpinionDesk(settings, connect(settings.url), clock)
@@ -120,15 +120,12 @@ def question(model: str, features: Features) -> dict[str, object]:
 
 def stakes(estimate: Estimate, decision: Decision) -> float:
     """Seconds that the choice may lose if the answer is shorter or longer than expected."""
-    open_costs = [cost for cost in decision.costs if cost.terms is not None and cost.out is None]
-    if len(open_costs) < 2 or not any(cost.pool == decision.pool for cost in open_costs):
+    possible = {cost.pool: cost.terms for cost in decision.costs if cost.terms is not None and cost.out is None}
+    if len(possible) < 2 or decision.pool not in possible:
         return 0.0
     most = 0.0
     for tokens in (estimate.p50 / 4, estimate.p50, estimate.p90):
-        times = {}
-        for cost in open_costs:
-            assert cost.terms is not None
-            share = max(tokens - 1.0, 0.0) / max(estimate.output_tokens - 1.0, 1.0)
-            times[cost.pool] = cost.terms.wait + cost.terms.first + cost.terms.decode * share
+        share = max(tokens - 1.0, 0.0) / max(estimate.output_tokens - 1.0, 1.0)
+        times = {pool: terms.wait + terms.first + terms.decode * share for pool, terms in possible.items()}
         most = max(most, times[decision.pool] - min(times.values()))
     return most

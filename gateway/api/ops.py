@@ -33,7 +33,7 @@ from gateway.policy.watch import ReloadState
 GAUGE_SECONDS = 1.0
 MOST_DECISIONS = 1000
 SHOWN_BYTES = 80
-"""Of a parameter that is refused."""
+"""Characters of a refused parameter that the error shows."""
 
 
 def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadState | None]) -> APIRouter:
@@ -45,7 +45,7 @@ def ops_router(core: Core, models: ModelList, reload_state: Callable[[], ReloadS
 
 
 def only_operators(core: Core) -> Any:
-    """The dependency that lets only operators on. It raises Unauthorized or Forbidden."""
+    """A dependency that admits operators only. It raises Unauthorized or Forbidden."""
 
     def operator(request: Request) -> None:
         core.active.keyring.check_operator(read_head(request.scope["headers"]).credential)
@@ -136,7 +136,7 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
 
     @router.get("/gateway/decisions", summary="The last decisions, newest first; no text")
     async def decisions(limit: Annotated[int, Query(ge=1, le=MOST_DECISIONS)] = 100) -> dict[str, Any]:
-        """`scope` says whose they are: `all` of them, or of the one `process` of several that answered."""
+        """`scope` says whose decisions these are: `all`, or those of the one `process` of several that answered."""
         rows, everybodys = await core.decisions.newest(limit)
         processes = core.store.status().replicas
         scope = "all" if everybodys or processes == 1 else "process"
@@ -166,8 +166,8 @@ def refresh_gauges(core: Core) -> None:
     for gone in metrics.shown_endpoints - live:
         metrics.in_flight.labels(*gone).set(0)
         metrics.endpoint_up.labels(*gone).set(math.nan)
-        # Found endpoints come under ever new addresses. In the files that processes share a few bytes stay, which the
-        # page leaves out; it is this that the library warns of.
+        # Discovered endpoints keep getting new addresses. With several workers a few bytes stay in the shared files,
+        # which the page leaves out; that is what the library warns of.
         with warnings.catch_warnings(action="ignore", category=UserWarning):
             metrics.in_flight.remove(*gone)
             metrics.endpoint_up.remove(*gone)
@@ -179,7 +179,7 @@ def refresh_gauges(core: Core) -> None:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
             metrics.endpoint_up.labels(pool.name, endpoint.url).set(endpoint.available())
     found = counts(core.discovery.states())
-    # A pool whose sources a reload has taken away must not go on failing.
+    # A pool whose sources a reload has removed must not stay marked as failing.
     for name, (endpoints, failing) in {**dict.fromkeys(metrics.shown_sources - found.keys(), (0, 0)), **found}.items():
         metrics.discovered.labels(name).set(endpoints)
         metrics.discovery_failing.labels(name).set(failing)
@@ -200,6 +200,7 @@ async def keep_gauges(core: Core) -> None:
 
 
 def describe_pool(core: Core, name: str) -> dict[str, Any]:
+    """One pool and its endpoints as they are now, JSON-ready. Raises KeyError for a pool that the policy lacks."""
     pool = core.active.policy.pools[name]
     live = next((p for p in core.pools if p.name == name), None)
     others = core.store.others.endpoints
@@ -232,7 +233,7 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
 
 
 def shape_errors(frame: FastAPI) -> None:
-    """The frame's own errors in the shape that every other error here has."""
+    """Gives the frame's own errors the shape of all other errors."""
 
     @frame.exception_handler(GatewayError)
     async def _ours(_: Request, error: GatewayError) -> Response:
@@ -256,8 +257,8 @@ def shape_errors(frame: FastAPI) -> None:
 
     @frame.exception_handler(RequestValidationError)
     async def _invalid(request: Request, error: RequestValidationError) -> Response:
-        told = bad_parameter(error.errors(), request.scope.get("route"))
-        return Response(told.body(), status_code=told.status, media_type="application/json")
+        bad = bad_parameter(error.errors(), request.scope.get("route"))
+        return Response(bad.body(), status_code=bad.status, media_type="application/json")
 
 
 def bad_parameter(rows: Sequence[Mapping[str, Any]], route: object) -> BadRequest:

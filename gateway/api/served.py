@@ -1,8 +1,8 @@
 """Which models can be served now, and which endpoints say that they serve other ones.
 
-What an engine serves is known where telemetry has read its model list; one that has not told is taken at the policy's
-word. A list is a hint and no proof (vLLM can be told not to check names, and loads adapters while it runs), and
-requests are sent all the same: it is shown, and one wrong name never takes every model of every replica out of service.
+What an engine serves is known once telemetry has read its model list; until then the policy is believed. A list is a
+hint, not a proof (vLLM can be told not to check names, and loads adapters while it runs), so requests are sent all the
+same: a mismatch is only shown, and one wrong name never takes a model out of service.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gateway.api.core import Core
 
 @dataclass(frozen=True, slots=True)
 class NotServed:
-    """Endpoints of a model's pool that say they serve other models only."""
+    """Endpoints of a model's pool that report only other models."""
 
     model: str
     pool: str
     served_name: str
-    """The name that they are asked for."""
+    """The name under which they are asked for the model."""
     endpoints: tuple[str, ...]
 
 
@@ -30,7 +30,7 @@ def unready(core: Core) -> list[str]:
 
 
 def not_served(core: Core) -> list[NotServed]:
-    """Every model's endpoints that do not have it."""
+    """For every model and pool, the endpoints that report only other models."""
     found = []
     for model in core.active.policy.models.values():
         for name in model.pools:

@@ -1,7 +1,7 @@
-"""Which path is served by what. Routed paths are found in one dictionary and answered as plain ASGI; the frame
+"""Which path is served by what. Routed paths are looked up in one dictionary and answered as plain ASGI; the frame
 (FastAPI) has the operators' routes and the list of models.
 
-`OPTIONS` says what a path takes and needs no key; `HEAD` is answered where `GET` is.
+`OPTIONS` lists a path's methods and needs no key; `HEAD` works wherever `GET` does.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ class Surface:
             takes = b"POST, OPTIONS" if path in self._routed else b"GET, POST, OPTIONS"
             return await _empty(send, [(b"allow", takes)])
         if scope["method"] == "OPTIONS":
-            send = _saying_what_it_takes(send)
+            send = _listing_methods(send)
         if scope["method"] == "HEAD" and app is self.frame:
             # The server sends no body for HEAD, whatever comes.
             scope = {**scope, "method": "GET"}
         if app is self.frame:
-            # Its answers tell of every request that has ended.
+            # Its answers include every request that has ended.
             self.core.afterwards.flush()
         await app(scope, receive, send)
 
@@ -69,23 +69,24 @@ class Surface:
 
 
 def is_model_list(path: str) -> bool:
+    """Whether the path is `/v1/models` or below it."""
     return path == "/v1/models" or path.startswith("/v1/models/")
 
 
-def _saying_what_it_takes(send: Send) -> Send:
-    """Turns the frame's 405, which names a path's methods, into the answer to `OPTIONS`; nothing else is changed."""
-    told = False
+def _listing_methods(send: Send) -> Send:
+    """Turns the frame's 405, which names a path's methods, into the answer to `OPTIONS`; changes nothing else."""
+    listed_already = False
 
     async def sending(message: Message) -> None:
-        nonlocal told
+        nonlocal listed_already
         if message["type"] == "http.response.start" and message["status"] == 405:
-            told = True
+            listed_already = True
             listed = next((value for name, value in message["headers"] if name == b"allow"), b"")
             methods = sorted({method.strip() for method in listed.split(b",") if method.strip()})
             if b"GET" in methods and b"HEAD" not in methods:
                 methods.append(b"HEAD")
             return await _empty(send, [(b"allow", b", ".join([*methods, b"OPTIONS"]))])
-        if not told:
+        if not listed_already:
             await send(message)
 
     return sending

@@ -53,6 +53,7 @@ async def test_an_offer_of_another_protocol_changes_nothing(split: bool) -> None
 
 
 async def test_a_tunnel_is_refused() -> None:
+    """The gateway is no forward proxy: CONNECT opens nothing."""
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
         await sent(client, b"CONNECT example.test:443 HTTP/1.1\r\nhost: example.test:443\r\n\r\n")
 
@@ -75,6 +76,7 @@ async def test_http_1_0_gets_a_stream_without_chunks() -> None:
 
 
 async def test_http_1_0_gets_a_whole_answer_with_its_length() -> None:
+    """And the connection ends after it, as the old version has it."""
     async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
         await sent(client, request(json.dumps(chat()).encode(), version=b"1.0"))
         got = await asyncio.wait_for(client.answer(), 60)
