@@ -23,8 +23,9 @@ from tests.redis_server import RedisServer, redis_server
 from tests.stub import Call, Stub
 
 PATH = "/v1/chat/completions"
-SECRETS = [f"sk-replicas-{number}" for number in range(8)]
-"""Of keys with the same limits."""
+SECRET = "sk-replicas"
+SECRETS = [SECRET, *(f"{SECRET}-{number}" for number in range(1, 8))]
+"""Of keys with the same limits, `k` and `k1` to `k7`."""
 WHOLE = reply({"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": None})
 WITHIN = 60.0
 
@@ -33,7 +34,7 @@ def bearer(secret: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {secret}"),)
 
 
-AUTH = bearer(SECRETS[0])
+AUTH = bearer(SECRET)
 
 
 @pytest.fixture
@@ -43,9 +44,9 @@ def server() -> Iterator[RedisServer]:
 
 
 def policy_file(folder: Path, url: str, key: str = "", extra: str = "") -> Path:
-    """One pool on `url`, and keys k0, k1, ... with these limits (YAML in flow style, starting with a comma)."""
+    """One pool on `url`, and keys with these limits (YAML in flow style, starting with a comma)."""
     digests = [hashlib.sha256(secret.encode()).hexdigest() for secret in SECRETS]
-    listed = ", ".join(f"{{name: k{number}, sha256: {digest}{key}}}" for number, digest in enumerate(digests))
+    listed = ", ".join(f"{{name: k{number or ''}, sha256: {digest}{key}}}" for number, digest in enumerate(digests))
     access = f"access: {{keys: [{listed}]}}\n" if key else ""
     place = folder / "policy.yaml"
     place.write_text(one_pool(url, extra=extra) + access)
@@ -134,7 +135,7 @@ async def test_requests_in_flight_count_over_replicas(server: RedisServer, tmp_p
                 async def told() -> bool:
                     # The other replica's view may still be of a request that it took before it had heard of the first.
                     busy = [(view["endpoints"], view["keys"]) for view in views(server) if view["endpoints"]]
-                    return busy == [({f"plain {stub.url}": [1, 0]}, {"k0": 1})]
+                    return busy == [({f"plain {stub.url}": [1, 0]}, {"k": 1})]
 
                 await until(told)
 
