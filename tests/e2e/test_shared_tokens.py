@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.answers import reply, stream
 from tests.e2e.events import delta
-from tests.e2e.test_replicas import AUTH, PATH, SECRET, WITHIN, policy_file, replicas, until
+from tests.e2e.test_replicas import AUTH, PATH, SECRETS, WITHIN, policy_file, replicas, until
 from tests.raw_client import ask, chat, connected, get
 from tests.redis_server import RedisServer, redis_server
 from tests.stub import Stub
@@ -74,7 +74,7 @@ async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer,
                 # What an answer cost beyond its estimate is told within a second.
                 await until(told)
             for url in urls:
-                async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=SECRET, max_retries=0) as client:
+                async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=SECRETS[0], max_retries=0) as client:
                     with pytest.raises(openai.RateLimitError, match=f"{LIMIT} tokens per minute") as refused:
                         await client.chat.completions.create(
                             model="m", messages=[{"role": "user", "content": "hi"}], max_tokens=4
