@@ -24,7 +24,7 @@ RETRY_AFTER_SECONDS = 1
 class Shedder:
     """Refuses new requests of this process above `cap`, or when files run short."""
 
-    __slots__ = ("_running", "_short", "cap", "files", "shed")
+    __slots__ = ("_refusing", "_running", "_seen", "_short", "cap", "files", "shed")
 
     def __init__(self, cap: int, files: int = MANY_FILES) -> None:
         self.cap = cap
@@ -34,6 +34,8 @@ class Shedder:
         self._running = 0
         self.shed = 0
         """Requests refused since the start."""
+        self._seen = 0
+        self._refusing = False
         self._short = False
 
     @property
@@ -46,11 +48,21 @@ class Shedder:
         self._running = running
         if self._short or running > self.limit:
             self.shed += 1
-            what = "open files" if self._short else "requests"
-            raise NothingAvailable(f"too many {what} in this gateway process", retry_after=RETRY_AFTER_SECONDS)
+            what = "too many open files" if self._short else f"too many requests: {self._most()}"
+            raise NothingAvailable(f"this gateway process has {what}", retry_after=RETRY_AFTER_SECONDS)
+
+    def _most(self) -> str:
+        """How many may run, and whose limit that is."""
+        whose = "server.max_requests" if self.limit == self.cap else "half of the open files, ulimit -n"
+        return f"at most {self.limit} at one time ({whose})"
 
     def look(self) -> None:
-        """Counts open files if many requests run, as listing them takes a while. Called once a second."""
+        """Tells of refusals, once for as long as they go on, and counts open files if many requests run, as listing
+        them takes a while. Called once a second."""
+        refusing = self.shed > self._seen
+        if refusing and not self._refusing and not self._short:
+            log.warning("refusing requests: %s; more processes or replicas take more", self._most())
+        self._seen, self._refusing = self.shed, refusing
         short = False
         if self._running * FILES_EACH * 4 > self.files or self._short:
             short = self.files - open_files() < RESERVE // 2

@@ -43,7 +43,7 @@ def server() -> Iterator[RedisServer]:
 def counted(server: RedisServer) -> int:
     """Tokens of the key that Redis counts against the limit."""
     with redis.Redis(port=server.port, decode_responses=True) as client:
-        rows = [client.hgetall(name) for name in client.scan_iter("*k:tokens*")]
+        rows = [client.hgetall(name) for name in client.scan_iter("*k0:tokens*")]
     return sum(int(units) for row in rows for slot, units in row.items() if slot != "epoch")
 
 

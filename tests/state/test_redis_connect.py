@@ -74,6 +74,14 @@ async def test_a_cluster_node_down_is_a_loss(cluster: RedisServer) -> None:
         await eventually(lambda: store.status().connected)
 
 
+def told(server: RedisServer, *words: str) -> str:
+    """The reply; nothing where Sentinel cuts the connection, as it does with all of a server whose role ends."""
+    try:
+        return server.command(*words)
+    except ConnectionResetError:
+        return ""
+
+
 async def test_sentinel_finds_the_master_and_its_successor() -> None:
     """REDIS-02: a fail-over is a short loss; afterwards the new master is used."""
     with redis_server() as first, redis_server() as second:
@@ -84,9 +92,9 @@ async def test_sentinel_finds_the_master_and_its_successor() -> None:
                 assert store.status().connected
                 hurry(store, 1.0)
                 await eventually(lambda: sentinel.command("SENTINEL", "FAILOVER", "main").startswith("+OK"))
-                await eventually(lambda: "role:master" in second.command("INFO", "replication"))
-                await eventually(lambda: "role:slave" in first.command("INFO", "replication"))
-                await eventually(lambda: store.status().connected and ":1" in second.command("EXISTS", "gateway:views"))
+                await eventually(lambda: "role:master" in told(second, "INFO", "replication"))
+                await eventually(lambda: "role:slave" in told(first, "INFO", "replication"))
+                await eventually(lambda: store.status().connected and ":1" in told(second, "EXISTS", "gateway:views"))
 
                 hurry(store, LONG)
                 grant = await reserve(store)

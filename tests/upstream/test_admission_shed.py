@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 
 import pytest
@@ -20,6 +21,22 @@ def test_more_requests_than_the_cap_are_refused() -> None:
     with pytest.raises(NothingAvailable) as caught:
         shedder.check(3)
     assert (caught.value.retry_after, shedder.shed) == (1, 1)
+
+
+def test_refusals_are_told_once_for_as_long_as_they_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    """The client and the log learn which limit it is; a quiet second ends it, and the next time is told again."""
+    for shedder, told in (
+        (Shedder(2), "at most 2 at one time (server.max_requests)"),
+        (Shedder(2000, files=1000), "at most 468 at one time (half of the open files, ulimit -n)"),
+    ):
+        caplog.clear()
+        for _ in range(2):
+            for _ in range(3):
+                with pytest.raises(NothingAvailable, match=re.escape(told)):
+                    shedder.check(3000)
+                shedder.look()
+            shedder.look()
+        assert [told in record.getMessage() for record in caplog.records] == [True, True]
 
 
 def test_the_limit_on_files_bounds_the_cap() -> None:
