@@ -208,10 +208,12 @@ async def test_with_redis_lost_each_replica_has_its_fair_share(server: RedisServ
 async def test_a_late_answer_lets_nothing_through_that_others_have_used(server: RedisServer) -> None:
     """OPS-04: what Redis said a moment ago holds against the fair share; once that is old, the share counts."""
     key, window, ahead = make_key(tokens_per_minute=1000), 600.0, 0.0
-    async with replicas(server.url, 2, patience=0.2) as stores:
+    async with replicas(server.url, 2) as stores:
         ours, theirs = (Limits(store, clock=lambda: time.monotonic() + ahead, window=window) for store in stores)
         assert await admitted(theirs, key, 700)
         assert await admitted(ours, key, 200)
+        for store in stores:
+            store.patience = 0.2
         server.freeze()
 
         assert not await admitted(ours, key, 150)
