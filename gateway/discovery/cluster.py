@@ -1,6 +1,6 @@
-"""The way to the Kubernetes API from inside a pod: where it is, and the token, CA and namespace of the service account.
+"""Access to the Kubernetes API from inside a pod: its address, and the token, CA and namespace of the service account.
 
-Tokens are renewed on disk within the hour, so each request reads the token anew, off the event loop.
+Tokens are renewed on disk every hour or so, so each request reads the token again, off the event loop.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ CONNECT_SECONDS, READ_SECONDS = 5.0, 15.0
 
 
 class Unreachable(Exception):
-    """There is no asking the API; the words stay the same while the cause does."""
+    """The API cannot be used. The message stays the same as long as the cause does."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
+    """Where the API is, and the folder of the service account."""
+
     url: str | None
-    """None: not within a cluster."""
+    """None outside a cluster."""
     account: Path = ACCOUNT
 
     @classmethod
     def of(cls, env: Mapping[str, str]) -> Cluster:
+        """The cluster that the environment variables of a pod name."""
         host, port = env.get("KUBERNETES_SERVICE_HOST"), env.get("KUBERNETES_SERVICE_PORT", "443")
         return cls(f"https://{f'[{host}]' if ':' in host else host}:{port}" if host else None)
 
@@ -41,7 +44,7 @@ class Cluster:
         return httpx.AsyncClient(base_url=self.url, verify=verify, timeout=timeout, trust_env=False)
 
     async def token(self) -> str:
-        """Raises Unreachable."""
+        """The service account's token as it is now. Raises Unreachable."""
         return await asyncio.to_thread(self._read, "token")
 
     async def namespace(self) -> str:

@@ -1,8 +1,8 @@
-"""Endpoints by name: each address of the name is one, asked for anew every `refresh` seconds, sooner after a failure.
+"""Endpoints by DNS name: one per address, resolved again every `refresh` seconds, sooner after a failure.
 
-The system's resolver is asked off the event loop (`loop.getaddrinfo`), one question for a name at a time, however long
-it takes. It tells no time to live, so `refresh` stands for it. Each answer is the whole set: what is missing in it has
-gone. An address that can't be a host (0.0.0.0, as filters answer, would be this machine) is passed over.
+The system's resolver is used off the event loop (`loop.getaddrinfo`), with one query for a name at a time, however long
+it takes. It returns no time to live, hence `refresh`. Each answer is the whole set: what it lacks has gone. Addresses
+that cannot be a host are ignored (0.0.0.0, as DNS filters answer, would be this machine).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAMILIES = {"any": socket.AF_UNSPEC, "ipv4": socket.AF_INET, "ipv6": socket.AF_I
 
 
 async def system_resolver(name: str, port: int, family: socket.AddressFamily) -> Sequence[str]:
-    """What this machine's own resolver says: hosts file, search list, DNS."""
+    """Resolves by this machine's own means: hosts file, search list, DNS."""
     rows = await asyncio.get_running_loop().getaddrinfo(name, port, family=family, type=socket.SOCK_STREAM)
     return [str(row[4][0]) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Which way each kind of place is followed."""
+"""Chooses how each kind of source is followed: DNS names or Kubernetes pods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def follower(
     cluster: Cluster | None = None,
     sleep: Sleep = asyncio.sleep,
 ) -> Follow:
-    """Follows names by `resolve`, and pods in the cluster that the environment tells of. Connects to nothing yet."""
+    """Follows names with `resolve`, and pods in the cluster that the environment names. Connects to nothing yet."""
 
     def factor() -> float:
         return 0.9 + 0.2 * rng.random()
@@ -32,7 +32,7 @@ def follower(
         if isinstance(where, DnsName):
             await follow_name(where, listener, resolve, sleep, factor)
         else:
-            # With httpx, which only those need at the start that look for pods.
+            # Imported here because of httpx, which only gateways that look for pods need at the start.
             from gateway.discovery.cluster import Cluster
             from gateway.discovery.pods import follow_pods
 

@@ -1,4 +1,4 @@
-"""What finds endpoints tells whoever keeps them."""
+"""The interface between what finds endpoints (`dns`, `pods`) and what keeps them (`keeper`)."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ class Address:
 
 
 class Listener(Protocol):
-    """Who hears of each answer. Neither call blocks."""
+    """Receives every answer. Neither call may block."""
 
     def found(self, addresses: tuple[Address, ...]) -> None:
-        """The whole set as it is now; an empty one is taken for no answer."""
+        """Takes the whole set as it is now; an empty one counts as no answer."""
         ...
 
     def failed(self, why: str) -> None:
-        """No answer; `why` stays the same while the cause does."""
+        """Takes a failure; `why` stays the same as long as the cause does."""
         ...
 
 
 Follow = Callable[[Where, Listener], Awaitable[None]]
-"""Finds what is at one place and tells the listener of every answer; ends only when cancelled."""
+"""Follows one source and passes every answer to the listener; ends only when cancelled."""
 Sleep = Callable[[float], Awaitable[None]]
 Factor = Callable[[], float]
-"""Drawn anew for each wait and multiplied with it, so that many gateways don't ask in step."""
+"""A random factor for each wait, so that many gateways do not query in step."""
 
 SHORTEST_WAIT, LONGEST_WAIT = 1.0, 30.0
 

@@ -1,8 +1,8 @@
 """Keeps what each source of the live policy has found, and fills the policy's pools with it.
 
-A source's last answer stands until the next one: one that fails, or finds nothing, takes nothing away. Where a new
-policy puts a source in the place of endpoints that the old one had, those stay until the source has answered once.
-Every change makes a policy with other endpoints, which the pools take as they take a reload's: what has gone drains.
+A source's last answer holds until the next one: a source that fails or finds nothing removes nothing. If a new policy
+replaces listed endpoints by a source, they stay until the source has answered once. Every change makes a policy with
+different endpoints, which the pools take like a reload: endpoints that have gone drain.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ NOTHING_FOUND = "nothing found"
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """One source of the live policy, as it stands."""
+    """One source of the live policy, as it is now."""
 
     pool: str
     source: str
     endpoints: int
     problem: str | None
-    """Why the last answer is not a good one; the endpoints are those of the last good one then."""
+    """Why the last query failed; the endpoints are then those of the last good answer. None if all is well."""
 
 
 class _Known:
-    """What one place has said: the listener of whatever follows it."""
+    """What one source has found: the listener of what follows it."""
 
     def __init__(self, where: Where, changed: Callable[[], None]) -> None:
         self.where = where
@@ -69,21 +69,21 @@ class Discovery:
 
     def __init__(self, follow: Follow) -> None:
         self.on_change: Callable[[], None] = _nothing
-        """Called when the live policy is to be filled and applied anew."""
+        """Called when the live policy should be filled and applied again."""
         self._follow = follow
         self._policy: Policy | None = None
         self._known: dict[Where, _Known] = {}
         self._tasks: dict[Where, asyncio.Task[None]] = {}
         self._rows: dict[str, list[tuple[Endpoint, Where | None]]] = {}
-        """Each pool's endpoints as filled last, with the place that each was found at."""
+        """Each pool's endpoints as filled last, with the source that found each."""
         self._hosts: dict[str, str | None] = {}
-        """The name behind each that was found, by its URL."""
+        """The name behind each endpoint that was found, by URL."""
         self._kept: dict[str, list[tuple[Endpoint, Where | None]]] = {}
-        """Endpoints that the live policy no longer has, but whose successors are not found yet."""
+        """Endpoints that the live policy no longer has, but whose successors have not been found yet."""
         self._running = False
 
     def fill(self, policy: Policy) -> Policy:
-        """The policy with what is known in the place of its sources. From now on it is the live one."""
+        """The policy with what its sources have found filled in. From now on it is the live one."""
         if policy is not self._policy:
             self._adopt(policy)
         self._rows = {name: list(self._endpoints(pool)) for name, pool in policy.pools.items()}
@@ -112,6 +112,7 @@ class Discovery:
         return found
 
     def problems(self) -> list[SourceState]:
+        """The sources whose last query failed."""
         return [state for state in self.states() if state.problem is not None]
 
     async def run(self) -> None:
@@ -135,7 +136,7 @@ class Discovery:
         self._match()
 
     def _left_over(self, pool: Pool) -> Iterator[tuple[Endpoint, Where | None]]:
-        """What the pool had from a place, or a line of the policy, that the new policy has no more."""
+        """The pool's endpoints from sources, or lines of the policy, that the new policy no longer has."""
         places = {source.where for source in pool.sources}
         listed = {row.url for row in pool.endpoints}
         for row, where in self._rows.get(pool.name, ()):
@@ -156,7 +157,7 @@ class Discovery:
                 yield row, where
 
     def _match(self) -> None:
-        """A task for each place of the live policy and for no other."""
+        """Keeps one task for each source of the live policy, and none for others."""
         for where in [where for where in self._tasks if where not in self._known]:
             self._tasks.pop(where).cancel()
         for where, known in self._known.items():
@@ -168,7 +169,7 @@ class Discovery:
             try:
                 await self._follow(where, known)
             except Exception as fault:
-                # A fault of ours must not end discovery for good: the pool would grow old without a word.
+                # A fault of ours must not end discovery for good: the pool would silently become stale.
                 log.error("discovery task failed", exc_info=fault, extra={"fields": {"source": str(where)}})
                 known.failed(type(fault).__name__)
             await asyncio.sleep(LONGEST_WAIT)
@@ -185,7 +186,7 @@ def endpoint_at(address: Address, source: Source) -> FoundEndpoint:
 
 
 def counts(states: list[SourceState]) -> Mapping[str, tuple[int, int]]:
-    """Per pool that has sources: endpoints found, and sources whose last answer was no good one."""
+    """For each pool with sources: endpoints found, and sources whose last query failed."""
     found: dict[str, tuple[int, int]] = {}
     for state in states:
         endpoints, failing = found.get(state.pool, (0, 0))

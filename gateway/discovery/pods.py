@@ -1,8 +1,8 @@
-"""Endpoints by the Kubernetes API: the pods of a label selector that are ready and not about to stop.
+"""Endpoints from the Kubernetes API: the pods of a label selector that are ready and not about to stop.
 
-List once, then watch from the list's resourceVersion: the server sends each change as a line of JSON. A watch that
-ends or breaks goes on from the last version heard of, bookmarks included; where that is too old (410), the list is
-read again. A watch lasts a minute at most, so that a connection that died in silence is found out.
+List once, then watch from the list's resourceVersion: the server sends each change as a line of JSON. After a watch
+that ended or broke, the next one continues from the last version received, bookmarks included; if that is too old
+(410), the list is read again. A watch lasts a minute at most, so that a silently dead connection is noticed.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ async def follow_pods(wanted: Pods, listener: Listener, cluster: Cluster, sleep:
 
 @dataclass(slots=True)
 class _View:
-    """The pods as last heard of."""
+    """The pods as last reported."""
 
     wanted: Pods
     listener: Listener
@@ -68,10 +68,10 @@ class _View:
     version: str | None = None
     """The resourceVersion to watch from; None before a list."""
     urls: dict[str, str] = field(default_factory=dict)
-    """By the pods' names."""
+    """Where each ready pod serves, by the pod's name."""
 
     async def advance(self, client: httpx.AsyncClient) -> None:
-        """A list where one is due, then one watch to its end. Raises Unreachable, _Expired, httpx's errors."""
+        """Reads the list if it is due, then watches once. Raises Unreachable, _Expired, and httpx's errors."""
         namespace = self.wanted.namespace or await self.cluster.namespace()
         path = f"/api/v1/namespaces/{namespace}/pods"
         if self.version is None:
@@ -156,7 +156,7 @@ def _check(status: int) -> None:
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """By line feed only: what else a text's lines may end with can stand inside a JSON string."""
+    """Splits at line feeds only: other line ends may be part of a JSON string."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(b"\n")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def describe(policy: Policy) -> dict[str, object]:
-    """JSON-ready and safe to show: a back end's key is `"set"`, a client's key is its name and limits only."""
+    """The policy, JSON-ready and without secrets: a back end's key is `"set"`, a client's key its name and limits."""
     return _fields(policy)
 
 
@@ -54,7 +54,7 @@ def _plain(value: object) -> object:
 
 
 def warnings(policy: Policy) -> list[str]:
-    """One line each, for the log at start and for `gateway check`."""
+    """What looks like a mistake although it is valid: one line each, for the log at start and for `gateway check`."""
     return [*_of_pools(policy), *_of_models(policy), *_of_rules(policy), *_of_the_rest(policy)]
 
 

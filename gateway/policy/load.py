@@ -1,7 +1,7 @@
 """A policy file -> `Policy`, or every problem of the file at once.
 
 bytes -> text (UTF-8) -> plain data with positions (`tree`) -> form (`document`) and references (`references`), both
-looked at even if one fails -> `Policy` (`build`). A text that is no YAML stops at its first problem.
+checked even if one fails -> `Policy` (`build`). Text that is not YAML stops at its first problem.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ MAX_BYTES = 256 * 1024
 
 
 def load_policy(path: str | os.PathLike[str], env: Mapping[str, str]) -> Policy:
-    """The policy in a file. Raises `PolicyInvalid`, also for a file that cannot be read."""
+    """The policy in a file. Raises PolicyInvalid, also for a file that cannot be read."""
     return parse_policy(read_bytes(path), os.fspath(path), env)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """The file's content, links followed, never more than `MAX_BYTES`. Raises `PolicyInvalid`."""
+    """The file's content, at most `MAX_BYTES` and one more; links are followed. Raises PolicyInvalid."""
     source = os.fspath(path)
     try:
         # A pipe or a device would block, or never end.
@@ -51,7 +51,7 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def parse_policy(content: str | bytes, source: str, env: Mapping[str, str]) -> Policy:
-    """The policy in a text; `source` is its name in messages. Raises `PolicyInvalid`."""
+    """The policy in a text; `source` is its name in messages. Raises PolicyInvalid."""
     raw = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
     if len(raw) > MAX_BYTES:
         raise PolicyInvalid([Problem(source, 1, 1, "policy", f"larger than {MAX_BYTES // 1024} KiB")])
@@ -85,7 +85,7 @@ def _check(tree: Tree, env: Mapping[str, str]) -> tuple[Document | None, list[Fi
 
 
 def _placed(tree: Tree, found: list[Finding], source: str) -> list[Problem]:
-    """In the order of the file. Where a value has a problem of its own, what follows from it is left out."""
+    """The problems in the order of the file, without those that only follow from another problem of the same value."""
     blamed: set[Loc] = set()
     placed: list[Problem] = []
     for (line, column), loc, message in tree.problems:
@@ -99,7 +99,7 @@ def _placed(tree: Tree, found: list[Finding], source: str) -> list[Problem]:
 
 
 def _known_paths(tree: Tree, found: list[Finding]) -> Iterator[Finding]:
-    """Paths as the file has them: pydantic adds parts for a single value that stands for a list or a mapping."""
+    """The findings with paths as in the file: pydantic adds parts where a single value stands for a list or mapping."""
     for finding in found:
         real = finding.loc
         while real and real not in tree.values and finding.message != MISSING:

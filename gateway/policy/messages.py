@@ -1,4 +1,4 @@
-"""pydantic's errors in the words of a policy's author: what is wrong, what was meant, what replaced a retired name."""
+"""pydantic's errors in words for a policy's author: what is wrong, what was meant, what replaces a retired name."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RETIRED: dict[tuple[str, ...], str] = {
     ("access", "keys", "*", "rpm"): "use `requests_per_minute`",
     ("access", "keys", "*", "tpm"): "use `tokens_per_minute`",
 }
-"""Names of older drafts and of neighbouring gateways, and what to write here."""
+"""Names from older drafts and from other gateways, and what to write instead."""
 
 
 def explain(error: ValidationError) -> Iterator[Finding]:

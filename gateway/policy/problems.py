@@ -15,7 +15,7 @@ _PLAIN_KEY = re.compile(r"[\w-]+")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """Line and column count from 1."""
+    """One problem and its place. Lines and columns count from 1."""
 
     file: str
     line: int
@@ -67,6 +67,6 @@ def path_text(loc: Loc) -> str:
 
 
 def did_you_mean(text: str, known: Iterable[str]) -> str:
-    """A hint to append to a message, or nothing."""
+    """A hint to append to a message; empty if nothing known is similar."""
     found = get_close_matches(text[:100], [*known], n=1, cutoff=0.6)
     return f"; did you mean `{found[0]}`?" if found else ""

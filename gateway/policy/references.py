@@ -1,7 +1,7 @@
 """What the parts of a policy say about each other: names that must exist, be unique, and mean one thing.
 
-It reads the plain data, not the validated document, so that one look shows these problems beside those of form.
-Whatever has the wrong form is passed over here: `gateway.policy.document` says so.
+It reads the plain data, not the validated document, so that these problems are reported together with those of form.
+Whatever has the wrong form is skipped here: `gateway.policy.document` reports it.
 """
 
 from __future__ import annotations
@@ -245,5 +245,5 @@ def _credential(loc: Loc, key: object, env: Mapping[str, str], seen: dict[str, s
 
 
 def digest_of(secret: str) -> str:
-    """How a key is kept and compared: SHA-256, in hexadecimal."""
+    """The form in which a key is stored and compared: SHA-256, in hexadecimal."""
     return sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()

@@ -51,8 +51,8 @@ class Server(Section):
     cors: tuple[Origin, ...] = ()
     """Origins whose pages may call from a browser, or `*`; empty for none."""
     ask_usage: Switch = True
-    """Whether a stream whose client does not ask for its token counts is asked by the gateway, which hides the answer;
-    off: such streams teach nothing."""
+    """Whether the gateway asks for a stream's token counts if the client does not, and hides them from it. Without them
+    nothing is learned from such streams."""
     guided: Literal["translate", "refuse", "pass"] = "translate"
     """What happens to the `guided_*` fields, which vLLM ignores since 0.12: see `gateway.api.guided`."""
 
@@ -60,9 +60,9 @@ class Server(Section):
 class Timeouts(Section):
     connect: Seconds = 2.0
     first_byte: SecondsOrOff = 300.0
-    """Longest wait for a stream's first token. Of an answer that is no stream an engine sends nothing before its last
-    token, so one that shows in its `/metrics` that it is at work has the time of `max_tokens` at the pool's pace on
-    top, and half as much again. `total` bounds both."""
+    """Longest wait for a stream's first token. An engine sends nothing of a non-streamed answer before its last token:
+    if its `/metrics` show that it is working, such an answer gets one and a half times what `max_tokens` take at the
+    pool's pace on top. `total` bounds both."""
     idle: SecondsOrOff = 60.0
     """Longest silence within an answer."""
     total: SecondsOrOff = 1800.0
@@ -96,7 +96,7 @@ class Retry(Section):
 
 
 class Breaker(Section):
-    """When an endpoint stops getting requests because of how its last ones ended, and how it comes back."""
+    """When an endpoint stops getting requests because its last ones failed, and how it comes back."""
 
     failures: Whole = 5
     """Consecutive failures that shut it; 0 for no such limit."""
@@ -109,7 +109,7 @@ class Breaker(Section):
     """For how long, the first time; each relapse doubles it, up to `shut_max`."""
     shut_max: Seconds = 60.0
     slow_start: SecondsOrZero = 10.0
-    """From a good trial request to its full share of the traffic."""
+    """Time from a successful trial request to the full share of the traffic."""
     stall: SecondsOrOff = 30.0
     """Longest silence on all of an endpoint's running streams at once."""
 
@@ -161,7 +161,7 @@ class Engine(Section):
 
 
 class Mtp(Section):
-    """When the operator hears about a pool's drafting."""
+    """When a pool's drafting counts as degraded, see `telemetry.mtp`."""
 
     acceptance_alert: Share = 0.25
     tail_alert: Share = 0.15
@@ -170,20 +170,20 @@ class Mtp(Section):
 
 
 class SecondOpinion(Section):
-    """A classifier that is asked how long an answer will be, where the estimate is unsure and much hangs on it."""
+    """A classifier that is asked how long an answer will be, if the estimate is unsure and much time depends on it."""
 
     url: Url
     """An OpenAI-compatible server that takes `structured_outputs`, without /v1."""
     model: Text
     api_key: Annotated[SecretStr, BeforeValidator(_secret)] | None = None
     below_confidence: Share = 0.4
-    """Estimates at least this sure are not doubted."""
+    """Estimates with at least this confidence are trusted."""
     timeout: Seconds = 0.1
-    """An answer later than this is not waited for."""
+    """How long its answer is waited for."""
 
 
 class Canary(Section):
-    """What a policy takes of the live one's requests while it is on trial (`--canary-policy`); else of no effect."""
+    """The share of requests that a policy decides while it is the canary (`--canary-policy`); no effect otherwise."""
 
     share: Share = 0.05
     """0 takes none."""
@@ -196,4 +196,4 @@ class Logging(Section):
     decisions: Annotated[Text | None, BeforeValidator(unless_off)] = None
     """File of JSON lines, a row for each request; None writes none."""
     decisions_bytes: Count = 64_000_000
-    """Size at which the file is put aside for a new one."""
+    """Size at which the file is renamed and a new one begun."""

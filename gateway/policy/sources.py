@@ -21,7 +21,7 @@ def _selector(value: str) -> str:
 
 
 class Pods(Section):
-    """Ready pods, by the Kubernetes API. They are asked over plain HTTP: a pod's address has no certificate."""
+    """Ready pods, from the Kubernetes API. Plain HTTP only, as no certificate is for a pod's address."""
 
     selector: Annotated[Text, AfterValidator(_selector)]
     """As `kubectl get pods --selector` takes it; commas within `in (a,b)` are fine."""
@@ -35,12 +35,12 @@ class Pods(Section):
 
 @dataclass(frozen=True, slots=True)
 class DnsName:
-    """Every address of a name, asked for again and again."""
+    """Every address of a DNS name, resolved again and again."""
 
     url: str
     """As an endpoint's URL; its host is the name."""
     refresh: float = DEFAULT_REFRESH
-    """Seconds from one answer to the next question."""
+    """Seconds from one answer to the next query."""
     family: Family = "any"
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ class Source:
 
 
 class FoundEndpoint(Endpoint):
-    """One that a source stands for; no policy file holds it."""
+    """An endpoint that a source has found; no policy file lists it."""
 
     host: str | None = None
-    """The name that led to the address in `url`: what `Host` says, and whom a certificate must be for."""
+    """The name that was resolved to the address in `url`; for the Host header and for the certificate."""

@@ -1,7 +1,7 @@
 """The scalar types of a policy: durations, numbers, names, URLs, each with the message a user reads when it is wrong.
 
-Values are never coerced: `"64"` is no number and `1` is no switch. The one exception is text that came out of a
-`${VARIABLE}`, which has no type of its own (`Expanded`) and is read as the field wants it.
+Values are never coerced: `"64"` is not a number and `1` is not a switch. The one exception is text from a
+`${VARIABLE}`, which has no type of its own (`Expanded`) and is read as the field requires.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
 
 
 class Expanded(str):
-    """Text out of an environment variable. Its value may be secret: no message ever quotes it."""
+    """Text from an environment variable. It may be secret: no message ever quotes it."""
 
     __slots__ = ()
 
 
 def wrong(message: str) -> PydanticCustomError:
-    """An error whose message reaches the user as it stands."""
+    """An error whose message is shown to the user as it is."""
     return PydanticCustomError("policy", "{text}", {"text": message})
 
 
 def quoted(value: object) -> str:
-    """A value as a message may show it: short, and never out of the environment."""
+    """A value as a message may show it: short, and never one from the environment."""
     if isinstance(value, Expanded) or not isinstance(value, str | int | float):
         return "this value"
     text = ("true" if value else "false") if isinstance(value, bool) else str(value)
@@ -73,6 +73,7 @@ def _positive(value: object) -> float:
 
 
 def is_off(value: object) -> bool:
+    """Whether the value is `off`, as text or as YAML 1.1 reads it."""
     return value is False or (isinstance(value, str) and value.strip().lower() == "off")
 
 

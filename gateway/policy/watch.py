@@ -1,9 +1,9 @@
 """Follows a policy file and hands over each new valid policy, once.
 
 Content decides, not time stamps: an edit in place, a rename over the file and Kubernetes' swap of the `..data` link all
-end in other bytes at the same path. New bytes are taken only after they have stayed the same for `settle` seconds, so
-that a file written in two halves is not read at its half. A file that is invalid, gone or unreadable changes nothing;
-it is reported once for each distinct content, and the last good policy goes on.
+end in different bytes at the same path. New bytes are taken only after they have stayed the same for `settle` seconds,
+so that a half-written file is not read. A file that is invalid, gone or unreadable changes nothing; it is reported once
+for each distinct content, and the last good policy stays in use.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gateway.policy.schema import Policy
 
 INTERVAL = 0.5
 SETTLE = 0.4
-"""Together with parsing, a change is live within 2 s."""
+"""Seconds that new content must stay the same. With `INTERVAL` and parsing, a change is live within 2 s."""
 MAX_SHOWN = 50
 """Problems that the state keeps; `on_failure` gets all of them."""
 

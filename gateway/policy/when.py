@@ -1,7 +1,7 @@
 """The condition of a rule: `when: {task: [...], output_tokens: {below: 32}, ...}`, all of which must hold.
 
-A condition is compiled once, when the policy is read, to a tuple of plain predicates; `matches` only runs them, the
-cheapest first. There is no expression language: what cannot be said with these names is not for a rule.
+A condition is compiled once, when the policy is read, to a tuple of plain predicates, the cheapest first; `matches`
+only runs them. There is no expression language: what these names cannot express does not belong in a rule.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ HeaderTest = Annotated[dict[str, bool | frozenset[str]], BeforeValidator(_header
 
 
 class When(Section):
-    """Every field that is given must hold; a list means any of."""
+    """A condition. Every field that is given must hold; a list means any of its items."""
 
     task: Tasks | None = None
     output_tokens: NumberTest | None = None
@@ -146,7 +146,7 @@ class When(Section):
     schema_: SchemaTest | None = Field(default=None, alias="schema")
     """true: the answer is constrained in any way; or the kinds of `Structure`."""
     thinking: Switch | None = None
-    """false holds where the request does not ask for thinking."""
+    """false matches requests that do not ask for thinking."""
     stream: Switch | None = None
     header: HeaderTest | None = None
     key: Names | None = None

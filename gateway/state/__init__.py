@@ -1,1 +1,1 @@
-"""What replicas share, behind one small protocol with two homes: this process's memory, or Redis."""
+"""What replicas share, behind one small protocol with two implementations: this process's memory, or Redis."""

@@ -1,4 +1,4 @@
-"""Where the state lives, from the settings: the one place that knows both homes."""
+"""Chooses the store from the settings: the one place that knows both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def open_store(
     clock: Callable[[], float] = time.monotonic,
     wall: Callable[[], float] = time.time,
 ) -> Store:
-    """Redis where there is a URL, else memory. Nothing connects before `start`.
+    """Redis if there is a URL, else memory. Nothing connects before `start`.
 
     `replica` must differ between processes and should be the same after a restart (such as host name and worker
     number), so that a process finds its own learned state again. `processes` divides limits in memory.

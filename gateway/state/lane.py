@@ -33,7 +33,7 @@ class Pipeline(Protocol):
 
 
 class Client(Protocol):
-    """What a lane needs of a client, be it for one server, behind Sentinel or for a cluster."""
+    """What a lane needs of a client, whether for one server, behind Sentinel or for a cluster."""
 
     def pipeline(self) -> Pipeline: ...
 
@@ -57,7 +57,7 @@ class Command:
 
 
 class Lane:
-    """Create it anywhere, `start` it on the loop that it shall live on."""
+    """Create it anywhere, and `start` it on the event loop that it is to run on."""
 
     def __init__(
         self,
@@ -106,7 +106,8 @@ class Lane:
         return 0.0 if self._busy_since is None else self._clock() - self._busy_since
 
     def submit(self, command: Command) -> asyncio.Future[Any] | None:
-        """The reply to come, None for a failure; None at once where too many wait or the lane is closed."""
+        """A future of the reply, whose result is None after a failure. None at once if too many commands wait or the
+        lane is closed."""
         if len(self._queue) >= self._capacity or self._closing or self._task is None:
             return None
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

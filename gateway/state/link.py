@@ -1,7 +1,7 @@
-"""A breaker over one way to Redis: when is it lost, and when may it be tried again.
+"""A circuit breaker over one connection to Redis: when it counts as lost, and when it may be tried again.
 
-Connected until `THRESHOLD` failures in a row, of whatever class: refused, timed out, read-only, loading, cluster
-down. Then lost: one attempt per pause, and the pause doubles with jitter up to a limit. One success closes it.
+Connected until `THRESHOLD` consecutive failures, of whatever class: refused, timed out, read-only, loading, cluster
+down. Then lost: one attempt per pause, and the pause doubles with jitter up to a limit. One success reconnects it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LONGEST_PAUSE = 2.0
 
 
 class Link:
-    """Not connected at the start, with an attempt due."""
+    """Starts unconnected, with an attempt due."""
 
     def __init__(self, name: str, *, clock: Callable[[], float], wall: Callable[[], float], rng: Random) -> None:
         self.connected = False

@@ -1,7 +1,7 @@
-"""The default home of state: this process. Nothing is shared but learned state, through snapshot files if given.
+"""The default store: this process's memory. Only learned state is shared, through snapshot files if there are any.
 
-Limits hold per process. With several processes behind one address and no Redis, say so with `replicas`, and each
-process takes its part of every limit.
+Limits hold per process. For several processes behind one address without Redis, set `replicas`, so that each process
+takes its part of every limit.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ A background task exchanges views about once a second, carries the decision log 
 request path touches Redis in one place, `reserve`, and only for the length of `patience`: when a pipeline has been
 under way for longer, or the last few were slow, `prompt` turns False and nobody waits at all.
 
-Failure: three in a row on a lane and Redis counts as lost (`Link`); everything goes on locally until a probe succeeds.
-What was asked for in vain is conservative: units granted by an answer that got lost come back when they expire.
+After three consecutive failures on a lane Redis counts as lost (`Link`), and everything continues locally until a probe
+succeeds. Errors are on the safe side: units granted by a reply that got lost come back when they expire.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ from gateway.state.views import pack, unpack_all
 log = logging.getLogger("gateway.state")
 
 PATIENCE = 0.004
-"""With the millisecond by which event loops round their timers up, a request waits 5 ms at most."""
+"""Seconds that a request may wait. Event loops round timers up by a millisecond, so it is 5 ms at most."""
 INTERVAL = 1.0
 VIEW_TTL = 10.0
+"""Seconds until the view of a replica that died is gone."""
 LEARNED_TTL = 30 * 86400.0
+"""Seconds until what a replica learned is gone, if it does not renew it."""
 MOST_VIEWS = 1024
 MOST_LEARNED = 64
+"""Replicas whose learned state is kept, newest first."""
 SLOW_STRIKES = 3
+"""Consecutive slow pipelines after which no request waits for Redis."""
 _LOG_BATCH = 256
 _PING = Command(None, "", ("PING",))
 

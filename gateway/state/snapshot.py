@@ -1,8 +1,8 @@
 """Learned state in files, for a gateway without Redis: one file per name and process, read together at the start.
 
-A file is written beside its place, flushed to the disk and renamed over, so that a reader sees the old one or the new
-one and never a part. Its first line carries a format version and a checksum; a file that does not hold what it says
-is passed over with one warning. Each process writes only its own file, so that no worker wipes another's.
+A file is written next to its final place, flushed to disk and renamed, so that a reader sees the old one or the new one
+and never a part. Its first line carries a format version and a checksum; a file that does not match is ignored with one
+warning. Each process writes only its own file, so that no worker overwrites another's.
 """
 
 from __future__ import annotations
