@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from gateway.deployments.catalog import Catalog, UnknownName, Weights, catalog
 from gateway.deployments.memory import Load
-from gateway.deployments.recipe import Recipe, Refused, Wish, make, usual_sequences
+from gateway.deployments.recipe import Refused, Wish, make, usual_sequences
 from gateway.deployments.render import FORMS, memory_table, render
 from gateway.deployments.versions import Version
 
@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
     if (args.checkpoint is None) != (args.weights_gb is None):
         return _usage("--checkpoint and --weights-gb belong together")
     try:
-        wish = _wish(args, known)
+        wish = wish_of(args, known)
     except (UnknownName, ValueError) as error:
         return _usage(str(error))
     try:
@@ -91,15 +91,8 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
-def recipe_for(words: list[str]) -> Recipe:
-    """The recipe of a command line; raises Refused, UnknownName, ValueError. argparse exits on wrong usage."""
-    parser = argparse.ArgumentParser(prog="gateway recipe")
-    add_arguments(parser)
-    known = catalog()
-    return make(_wish(parser.parse_args(words), known), known)
-
-
-def _wish(args: argparse.Namespace, known: Catalog) -> Wish:
+def wish_of(args: argparse.Namespace, known: Catalog) -> Wish:
+    """What parsed options ask for. Raises UnknownName, ValueError."""
     model, place = known.model(args.model), known.slice(args.slice)
     load = Load(
         context=args.context,

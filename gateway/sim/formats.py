@@ -11,7 +11,7 @@ import orjson
 
 from gateway.request.formats import as_chat
 from gateway.sim.errors import ApiError, field_errors
-from gateway.sim.http import JSON, Headers, Reply, Send
+from gateway.sim.http import JSON, Headers, Reply
 from gateway.types import Api
 
 Json = dict[str, Any]
@@ -55,10 +55,6 @@ def _parts(content: Any) -> Any:
 
 class Adapted(Reply):
     """Takes chat's answer and sends another format's. What is no chat event or object is passed on as it is."""
-
-    def __init__(self, send: Send) -> None:
-        super().__init__(send)
-        self._sent_start = False
 
     def events(self, chunk: Json) -> list[Json]:
         """The events for one chunk of a chat stream."""

@@ -37,8 +37,6 @@ class Address:
     """Makes a client that has no connection yet; the argument limits each wait for the socket, in seconds."""
     prefix: str
     """The first part of every key."""
-    shown: str
-    """The URL without its credentials, for logs."""
 
 
 def read_url(url: str) -> Address:
@@ -58,14 +56,13 @@ def _read(url: str) -> Address:
     sentinel_password = query.pop("sentinel_password", None)
     tls, _, kind = parts.scheme.partition("+")
     user, _, hosts = parts.netloc.rpartition("@")
-    shown = f"{parts.scheme}://{hosts}{parts.path}"
     if not kind and tls in ("redis", "rediss", "unix"):
         plain = urlunsplit((tls, parts.netloc, parts.path, urlencode(query), ""))
         if tls == "unix":
             # urlunsplit leaves out the empty host that redis-py wants to see.
             plain = f"unix://{parts.netloc}{parts.path}" + (f"?{urlencode(query)}" if query else "")
         _options(plain)
-        return Address(lambda wait: _single(plain, wait), prefix, shown)
+        return Address(lambda wait: _single(plain, wait), prefix)
     if kind not in ("sentinel", "cluster") or tls not in ("redis", "rediss"):
         raise InvalidSetting(f"the Redis URL begins with {parts.scheme}://; it must be {_FORMS}")
     nodes = [_host_port(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(",")]
@@ -79,8 +76,8 @@ def _read(url: str) -> Address:
     if options.pop("connection_class", None) is SSLConnection:
         options["ssl"] = True
     if kind == "cluster":
-        return Address(lambda wait: _cluster(nodes, options, wait), prefix, shown)
-    return Address(lambda wait: _behind_sentinel(nodes, name, sentinel_password, options, wait), prefix, shown)
+        return Address(lambda wait: _cluster(nodes, options, wait), prefix)
+    return Address(lambda wait: _behind_sentinel(nodes, name, sentinel_password, options, wait), prefix)
 
 
 def _options(url: str) -> dict[str, Any]:

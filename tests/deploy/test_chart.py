@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gateway.cli import parser
-from gateway.deployments.command import recipe_for
 from gateway.policy.load import load_policy
 from gateway.policy.schema import DnsName
 from gateway.types import PoolKind
 from tests.deploy.chart import RENDERED, digest
 from tests.deploy.manifests import FILES, chosen, each, gateway, of_kind, pod, workloads
+from tests.deployments.commands import recipe_for
 
 ENVIRONMENT = {"ALPHA_KEY": "alpha-key-of-a-test", "OPERATOR_KEY": "operator-key-of-a-test"}
 

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from gateway.deployments.command import recipe_for
 from gateway.deployments.render import render
 from gateway.policy.load import load_policy
 from gateway.types import PoolKind
+from tests.deployments.commands import recipe_for
 
 TOP = Path(__file__).resolve().parents[2]
 DOCUMENT: dict[str, Any] = yaml.safe_load((TOP / "docker-compose.yml").read_text("utf-8"))

@@ -5,12 +5,13 @@ One JSON list a line, for tests/deployments/vllm_parser.py.
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Iterator
 
 from gateway.deployments.catalog import catalog
-from gateway.deployments.command import recipe_for
-from gateway.deployments.recipe import Recipe
+from gateway.deployments.command import add_arguments, wish_of
+from gateway.deployments.recipe import Recipe, make
 
 VARIANTS: tuple[str, ...] = (
     "",
@@ -27,6 +28,14 @@ VARIANTS: tuple[str, ...] = (
 
 PLACE = "dgx-spark --concurrency 2"
 """Where every model fits."""
+
+
+def recipe_for(words: list[str]) -> Recipe:
+    """The recipe of a command line; raises Refused, UnknownName, ValueError. argparse exits on wrong usage."""
+    parser = argparse.ArgumentParser(prog="gateway recipe")
+    add_arguments(parser)
+    known = catalog()
+    return make(wish_of(parser.parse_args(words), known), known)
 
 
 def recipes() -> Iterator[Recipe]:

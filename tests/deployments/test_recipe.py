@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.deployments.command import recipe_for
 from gateway.deployments.recipe import Recipe, Refused
-from tests.deployments.commands import recipes
+from tests.deployments.commands import recipe_for, recipes
 
 ACCEPTED: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("vllm_flags.json").read_text("utf-8"))
 """By version of vLLM: what its own parser takes, as recorded by vllm_parser.py."""

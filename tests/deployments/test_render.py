@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gateway.deployments.command import recipe_for
 from gateway.deployments.recipe import Recipe
 from gateway.deployments.render import FORMS, render
+from tests.deployments.commands import recipe_for
 
 MTP = recipe_for(["E4B", "--slice", "1g.24gb", "--k", "2"])
 
