@@ -1,4 +1,9 @@
-"""Who decides where a request goes: the router with its objectives, and what it is measured against."""
+"""Who decides where a request goes: the router with its objectives, and what it is measured against.
+
+Every arm stands behind the same gateway: its estimator learns, its router says what a request is expected to take, and
+its queue goes by that. An arm whose rule knows no lengths differs in where requests go, and in nothing else. What the
+queue itself brings is told by an arm of its own, `arrival`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Literal
+from typing import Literal, Protocol
 
 from gateway.estimate.estimator import Estimator
 from gateway.estimate.model import Prior, load_prior
@@ -18,7 +23,7 @@ from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.simulate.job import Job
 from gateway.simulate.prompts import MODEL
-from gateway.simulate.world import Arm, Clock, outcome_of
+from gateway.simulate.world import Clock, outcome_of
 from gateway.types import Api, Decision, Estimate, Features, LoadView, Task, ToolChoice
 
 _NO_FEATURES = Features(api=Api.CHAT, model=MODEL)
@@ -45,6 +50,8 @@ class ArmSpec:
     """Whether it is told the answer's real length."""
     blind_queue: bool = False
     """Whether its queue goes by the estimated length all the same."""
+    by_arrival: bool = False
+    """Whether its queue goes by arrival, as that of a proxy which expects nothing of a request."""
 
 
 ARMS: tuple[ArmSpec, ...] = (
@@ -62,6 +69,7 @@ ARMS: tuple[ArmSpec, ...] = (
     ArmSpec("fleet", objective="fleet"),
     ArmSpec("oracle", oracle=True),
     ArmSpec("oracle_routing", oracle=True, blind_queue=True),
+    ArmSpec("arrival", by_arrival=True),
 )
 SINGLE = ("plain_pool", "mtp_pool")
 CONVERTED = ("all_plain", "all_mtp")
@@ -70,19 +78,17 @@ STATIC = ("static_32", "static_64", "static_128")
 
 def make_arm(
     spec: ArmSpec, policy: Policy, clock: Clock, view: LoadView, rng: Random, learned: bytes = b""
-) -> Arm:  # fmt: skip
+) -> Routed:  # fmt: skip
     """The decider of one run; `learned` is what its estimator knows, see `Workload.learned`."""
-    if spec.decider == "fixed":
-        return Fixed(spec.pools)
-    if spec.decider == "random":
-        return Randomly(spec.pools, rng)
-    if spec.decider == "bins":
-        return Bins()
+    rules: dict[str, Rule] = {"fixed": Fixed(spec.pools), "random": Randomly(spec.pools, rng), "bins": Bins()}
     estimator = None
     if learned and not (spec.oracle and not spec.blind_queue):
         estimator = Estimator(_prior())
         estimator.merge(learned)
-    return Routed(policy, RoutingState(clock, rng, view), estimator, oracle=spec.oracle, blind_queue=spec.blind_queue)
+    state = RoutingState(clock, rng, view)
+    return Routed(
+        policy, state, estimator, oracle=spec.oracle, blind_queue=spec.blind_queue, rule=rules.get(spec.decider)
+    )
 
 
 @cache
@@ -110,43 +116,39 @@ def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, sp
     return parse_policy(text, "simulation", {})
 
 
-class _Deaf:
-    """An arm that learns nothing."""
+class Rule(Protocol):
+    """An order of pools without any expectation of the request."""
 
-    def observe(self, job: Job, endpoint: str) -> None:
-        """Nothing to learn."""
-
-    def accept(self, pool: str, length: float) -> None:
-        """Nothing to learn."""
+    def order(self, features: Features, view: LoadView) -> tuple[str, ...]: ...
 
 
-class Fixed(_Deaf):
+class Fixed:
     """Always the same order of pools."""
 
     def __init__(self, order: tuple[str, ...]) -> None:
         self._order = order
 
-    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
+    def order(self, features: Features, view: LoadView) -> tuple[str, ...]:
         return self._order
 
 
-class Randomly(_Deaf):
+class Randomly:
     """Half and half."""
 
     def __init__(self, pools: tuple[str, ...], rng: Random) -> None:
         self._pools = pools
         self._rng = rng
 
-    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
+    def order(self, features: Features, view: LoadView) -> tuple[str, ...]:
         first = self._rng.randrange(len(self._pools))
         return self._pools[first:] + self._pools[:first]
 
 
-class Bins(_Deaf):
+class Bins:
     """Three bins by the request's form: short to the plain pool, long to MTP, unknown to the less loaded one."""
 
-    def decide(self, job: Job, view: LoadView) -> tuple[str, ...]:
-        bin_ = bin_of(job.prompt.features)
+    def order(self, features: Features, view: LoadView) -> tuple[str, ...]:
+        bin_ = bin_of(features)
         if bin_ == "unknown":
             plain, mtp = view.load(PLAIN), view.load(MTP)
             bin_ = "short" if plain.in_flight * mtp.up < mtp.in_flight * plain.up else "long"
@@ -165,7 +167,8 @@ def bin_of(features: Features) -> Literal["short", "long", "unknown"]:
 
 
 class Routed:
-    """The gateway's router and estimator, learning from outcomes and counters as they do in the gateway."""
+    """The gateway's router and estimator, learning from outcomes and counters as they do in the gateway. With a `rule`
+    that one says where requests go; the router still says what they are expected to take."""
 
     def __init__(
         self,
@@ -175,6 +178,7 @@ class Routed:
         *,
         oracle: bool = False,
         blind_queue: bool = False,
+        rule: Rule | None = None,
     ) -> None:
         """Without an estimator the prompts' own estimates count."""
         self.state = state
@@ -182,6 +186,7 @@ class Routed:
         self._estimator = estimator
         self._model = policy.models[MODEL]
         self._oracle = oracle
+        self._rule = rule
         # Decides nothing: its costs, by the estimate, are what the queue goes by.
         self._guessing = Router(policy, state.beside(Random(0))) if blind_queue else None
         self._facts = None if not policy.routing.rules else self.router.facts
@@ -194,6 +199,12 @@ class Routed:
             # A copy of its own, for that is how the estimator knows whose outcome comes.
             job.features = copy(prompt.features)
             job.estimate = estimate = self._estimator.estimate(job.features)
+        if self._rule is not None:
+            order = self._rule.order(prompt.features, view)
+            decision = self._route(self.router, job, estimate, view)
+            # A conversation's place among the engines of its pool is nothing that a rule over pools decides.
+            endpoint = decision.endpoint if decision.pool == order[0] else None
+            return replace(decision, pool=order[0], order=order, endpoint=endpoint)
         if not self._oracle:
             return self._route(self.router, job, estimate, view)
         n = float(job.tokens)
@@ -206,7 +217,8 @@ class Routed:
     def _route(self, router: Router, job: Job, estimate: Estimate, view: LoadView) -> Decision:
         prompt = job.prompt
         facts = self._facts(self._model, prompt.features, estimate) if self._facts else self._nothing
-        return router.route(self._model, prompt.features, estimate, view, facts, prompt.hints)
+        explore = self._rule is None
+        return router.route(self._model, prompt.features, estimate, view, facts, prompt.hints, explore=explore)
 
     def observe(self, job: Job, endpoint: str) -> None:
         # Regret changes no decision, so it is left out here.

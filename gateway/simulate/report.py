@@ -41,6 +41,7 @@ def print_summary(summary: Mapping[str, Any], objective: str, console: Console) 
         ("best_single", "the better of the deployed pools alone"),
         ("best_static", "the best static threshold, with hindsight, on mixed traffic"),
         ("best_converted", "as many engines all of the better kind, which is no routing but another deployment"),
+        ("arrival", "the same routing with a queue in order of arrival"),
     ):
         worst = summary.get(f"worst_vs_{name}")
         if worst is None:

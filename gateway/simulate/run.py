@@ -99,7 +99,7 @@ def play(
         for kind, number in engines_of.items()
         for at in range(number)
     }
-    world = World(policy, engines, clock, Random(cell.seed))
+    world = World(policy, engines, clock, Random(cell.seed), by_arrival=spec.by_arrival)
     arm = make_arm(spec, policy, clock, world.pools, Random(cell.seed + 1), cell.workload.learned)
     if watch is not None:
         watch(world, arm, engines)

@@ -116,7 +116,8 @@ def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     of the deployed pools that gets everything; `worst_vs_best_converted` compares with as many engines all of one
     kind, which no routing can make of the deployed ones. The oracle's queue is sorted by real lengths as well, which
     pays in overload whatever the routing: `worst_vs_oracle_routing` compares with an oracle whose queue has the
-    gateway's estimates, and `queue` says by how much that one is behind the oracle.
+    gateway's estimates, and `queue` says by how much that one is behind the oracle. `arrival` is the default with a
+    queue in order of arrival: what the queue brings and routing does not.
     """
     groups: dict[tuple[object, ...], dict[str, float]] = {}
     mixed = set()
@@ -131,6 +132,7 @@ def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "best_single": (SINGLE, groups, SINGLE_LIMIT),
         "best_static": (STATIC, mixed, STATIC_LIMIT),
         "best_converted": (CONVERTED, groups, None),
+        "arrival": (("arrival",), groups, None),
     }
     summary: dict[str, Any] = {}
     for name, (against, keys, limit) in comparisons.items():

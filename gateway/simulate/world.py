@@ -30,7 +30,8 @@ LEAST_STEPS = 200.0
 
 
 class Arm(Protocol):
-    """Who decides. Router arms return a `Decision` and learn; fixed ones return an order of pools."""
+    """Who decides. A `Decision` says what its request is expected to take; an order of pools alone does not, and such
+    requests are served in order of arrival."""
 
     def decide(self, job: Job, view: LoadView) -> Decision | tuple[str, ...]: ...
 
@@ -73,23 +74,26 @@ class _NoConnector:
 class _Waiting:
     """An entry of the queue."""
 
-    __slots__ = ("decision", "job", "key", "order", "places", "priority", "work")
+    __slots__ = ("job", "key", "order", "places", "priority", "work")
 
-    def __init__(self, job: Job, order: tuple[str, ...], decision: Decision | None, places: int) -> None:
+    def __init__(self, job: Job, order: tuple[str, ...], work: float, places: int) -> None:
         self.job = job
         self.order = order
-        self.decision = decision
         self.places = places
         self.priority = 0
         self.key: str | None = None
-        self.work = 1.0 if decision is None else work_of(decision)
+        self.work = work
 
 
 class World:
-    """One run. `engines` by the URL of the policy's endpoint that it stands behind."""
+    """One run. `engines` by the URL of the policy's endpoint that it stands behind; `by_arrival`: the queue expects
+    nothing of a request."""
 
-    def __init__(self, policy: Policy, engines: Mapping[str, SimEngine], clock: Clock, rng: Random) -> None:
+    def __init__(
+        self, policy: Policy, engines: Mapping[str, SimEngine], clock: Clock, rng: Random, *, by_arrival: bool = False
+    ) -> None:
         self.clock = clock
+        self._by_arrival = by_arrival
         self._engines = engines
         self.pools = Pools(lambda _row, _pool: no_connector(), rng, clock)
         self.pools.apply(policy)
@@ -137,8 +141,12 @@ class World:
         if lease is not None:
             self._send(job, lease)
             return
-        places = sum(self.pools[name].in_flight for name in order)
-        self._queue.add(_Waiting(job, order, decision, places))
+        if decision is None or self._by_arrival:
+            # Of equal work and places, so nothing but their arrival tells them apart.
+            entry = _Waiting(job, order, 1.0, 0)
+        else:
+            entry = _Waiting(job, order, work_of(decision), sum(self.pools[name].in_flight for name in order))
+        self._queue.add(entry)
         self._count(order, 1)
 
     def _wished(self, decision: Decision) -> Lease | None:

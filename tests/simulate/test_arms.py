@@ -5,35 +5,24 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
-from random import Random
 from typing import Any
 
 import pytest
 
-from gateway.estimate.estimator import Estimator
 from gateway.policy.schema import DEFAULT_OBJECTIVE
 from gateway.simulate import command, measured
 from gateway.simulate.arms import ARMS, ArmSpec, Routed, bin_of
 from gateway.simulate.engine import SimEngine
-from gateway.simulate.job import Job, Prompt, Workload
-from gateway.simulate.prompts import MODEL
 from gateway.simulate.run import Cell, Truth, rate_of, run
 from gateway.simulate.suite import SuiteSpec, summarize, truth_of
 from gateway.simulate.workload import day_rate
 from gateway.simulate.world import Arm, World
-from gateway.types import NO_HINTS, Api, Estimate, Features, Task, ToolChoice
+from gateway.types import Api, Features, Task, ToolChoice
 from tests.simulate.worlds import poisson
 
 
 def arm(name: str) -> ArmSpec:
     return next(one for one in ARMS if one.name == name)
-
-
-GUESS = Estimate(task=Task.CHAT, output_tokens=150.0, p50=150.0, p90=600.0, confidence=0.3, source="prior")
-
-
-def _features(number: int) -> Features:
-    return Features(api=Api.CHAT, model=MODEL, stream=True, input_tokens=256, template_key=number + 1)
 
 
 def cell(load: float, *, number: int = 800, lengths: tuple[int, ...] = (8, 400), **more: Any) -> Cell:
@@ -158,38 +147,11 @@ def test_the_queues_share_of_a_loss_is_told_apart() -> None:
     assert found["queue"] == {"worst": 0.1, "mean": 0.1}
 
 
-def known(number: int, jobs: int = 600) -> Workload:
-    """Prompts of two lengths that the estimator cannot tell apart before it has seen their answers."""
-    rng, features = Random(1), [_features(at) for at in range(number)]
-    prompts = [Prompt(one, GUESS, Task.CHAT, "any", NO_HINTS) for one in features]
-    draws = [rng.randrange(number) for _ in range(jobs)]
-    played = tuple(
-        Job(0.05 * at, prompts[which], 20 if which % 2 else 600, rng.gauss(0.0, 1.0), rng.random())
-        for at, which in enumerate(draws)
-    )
-    return Workload(name="known", jobs=played, mixed=True, learned=Estimator().snapshot())
+def test_a_fixed_rule_goes_where_it_says() -> None:
+    """The router beside it only estimates."""
+    one = cell(0.3, number=300)
 
-
-def test_an_arm_learns_the_lengths_of_prompts_while_it_plays() -> None:
-    """As the gateway does: in overload the queue of an arm that learns is shorter, and every run starts anew."""
-    learning = known(6)
-    one = Cell(workload=learning, profile="g4-slice", model="e4b", load=1.0)
-    frozen = replace(one, workload=replace(learning, learned=b""))
-    means = [run(cell, arm("fleet"), 1.0).mean for cell in (one, frozen, one)]
-
-    assert means[0] < 0.95 * means[1]
-    assert means[0] == means[2]
-
-
-def test_the_oracle_of_routing_queues_by_the_estimate() -> None:
-    """Alike as long as nobody waits; in overload between the default and the oracle that knows all."""
-    workload = known(6)
-    busy = Cell(workload=workload, profile="g4-slice", model="e4b", load=1.0)
-    oracle, routing = (run(busy, arm(name), 1.0).mean for name in ("oracle", "oracle_routing"))
-
-    assert oracle < 0.95 * routing
-    quiet = [run(busy, arm(name), 0.01).mean for name in ("oracle", "oracle_routing")]
-    assert quiet[0] == pytest.approx(quiet[1], rel=0.02)
+    assert run(one, arm("mtp_pool"), rate_of(one)).taken == {"plain": 0, "mtp": 300}
 
 
 def test_thresholds_are_compared_on_mixed_traffic_only() -> None:
