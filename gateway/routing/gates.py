@@ -15,7 +15,7 @@ WINDOW_MARGIN = 1.1
 
 def capability_gate(features: Features, model: Model, pool: Pool, key: AccessKey | None, load: PoolLoad) -> str | None:
     """Why this pool can never serve the request, or None."""
-    if refused := features.needs & pool.refuses:
+    if features.needs and (refused := features.needs & pool.refuses):
         return f"refuses {min(refused)}"
     if key and key.pools is not None and pool.name not in key.pools:
         return f"not allowed for key {key.name}"

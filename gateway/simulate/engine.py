@@ -175,8 +175,8 @@ class SimEngine:
         batch = len(running) + 1
         k = self.speeds.k_at[batch if batch < self.seats else self.seats]
         if k:
-            job.length = length = self.speeds.moments(job.prompt.task, k)[0]
-            job.steps = steps = self._steps_for(job, left, k)
+            job.length = length = (moments := self.speeds.moments(job.prompt.task, k))[0]
+            job.steps = steps = _steps_for(job, left, k, *moments)
         else:
             job.length, job.steps = length, steps = 1.0, left
         job.growth = growth = left / steps
@@ -253,12 +253,6 @@ class SimEngine:
             return True
         return self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
 
-    def _steps_for(self, job: Job, tokens: int, k: int) -> int:
-        mean, variance = self.speeds.moments(job.prompt.task, k)
-        expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
-        steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
-        return max(-(-tokens // (k + 1)), min(int(steps + job.rounding), tokens), 1)
-
     def _rescale(self, k: int) -> None:
         """Counts every running request's steps to go anew, for another k or another acceptance."""
         changed = []
@@ -280,6 +274,13 @@ class SimEngine:
     def _share(self) -> int:
         """How many times longer the GPU takes, for engines that share it in time slices."""
         return 1 + sum(1 for other in self.neighbours if other.busy)
+
+
+def _steps_for(job: Job, tokens: int, k: int, mean: float, variance: float) -> int:
+    """Steps that take the job's answer to `tokens` more."""
+    expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
+    steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
+    return max(-(-tokens // (k + 1)), min(int(steps + job.rounding), tokens), 1)
 
 
 def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:

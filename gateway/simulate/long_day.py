@@ -18,7 +18,7 @@ from gateway.simulate.arms import ARMS
 from gateway.simulate.hardware import MACHINES, capacity
 from gateway.simulate.job import Job, Prompt, Workload
 from gateway.simulate.prompts import answer_tokens, chooser, make_prompts
-from gateway.simulate.run import Cell, figures, play
+from gateway.simulate.run import Cell, figures, no_collections, play
 from gateway.simulate.workload import MIXES, PROMPTS, day_rate
 
 Prompts = dict[str, list[tuple[Prompt, float, float]]]
@@ -58,7 +58,8 @@ def _parts(rate: float, hours: float, workers: int, seed: int) -> Iterator[dict[
 def play_part(rate: float, hours: float, part: int, seed: int) -> dict[str, Any]:
     """One part of the day, after a minute that is not counted."""
     seconds = hours * 3600 / PARTS
-    jobs = _jobs(_prompts(seed), rate, part / PARTS, seconds, hours * 3600, Random(f"{seed} {part}"))
+    with no_collections():
+        jobs = _jobs(_prompts(seed), rate, part / PARTS, seconds, hours * 3600, Random(f"{seed} {part}"))
     engines = engines_for(rate, jobs)
     cell = Cell(workload=Workload(name="day", jobs=tuple(jobs), mixed=True), profile=PROFILE, model=MODEL, load=PEAK,
                 plain=engines - engines // 2, mtp=engines // 2, seed=seed)  # fmt: skip
@@ -88,10 +89,10 @@ def _prompts(seed: int) -> Prompts:
 def _jobs(
     prompts: Prompts, rate: float, begin: float, seconds: float, whole: float, rng: Random
 ) -> list[Job]:  # fmt: skip
-    draw, at, jobs = chooser(MIXES[MIX].shares), 0.0, []
+    draw, random, gauss, at, jobs = chooser(MIXES[MIX].shares), rng.random, rng.gauss, 0.0, []
     while at < seconds:
         # `rng.choice` takes twice as long, and a day has millions.
-        prompt, median, spread = prompts[draw(rng)][int(PROMPTS * rng.random())]
-        jobs.append(Job(at, prompt, answer_tokens(median, spread, rng), rng.gauss(0.0, 1.0), rng.random()))
+        prompt, median, spread = prompts[draw(rng)][int(PROMPTS * random())]
+        jobs.append(Job(at, prompt, answer_tokens(median, spread, rng), gauss(0.0, 1.0), random()))
         at += rng.expovariate(rate * day_rate(begin + at / whole))
     return jobs

@@ -122,7 +122,7 @@ def make_prompts(kind: str, number: int, estimator: Estimates, rng: Random) -> l
     """`number` prompts of a class, each with its answers' log-median and spread; the estimator is warmed first."""
     warm = [_make(kind, rng) for _ in range(min(number, 150))]
     for features, template, median in warm:
-        teach(estimator, features, template.task, _draw(median, template.within, rng))
+        teach(estimator, features, template.task, answer_tokens(median, template.within, rng))
     made = [_make(kind, rng) for _ in range(number)]
     return [
         (Prompt(features, estimator.estimate(features), template.task, kind, NO_HINTS), median, template.within)
@@ -156,7 +156,9 @@ def features_of(body: Mapping[str, Any]) -> Features:
 
 
 def answer_tokens(log_median: float, spread: float, rng: Random) -> int:
-    return _draw(log_median, spread, rng)
+    """The length of one answer: log-normal about its prompt's median."""
+    tokens = round(math.exp(log_median + spread * rng.gauss(0.0, 1.0)))
+    return tokens if tokens > 1 else 1
 
 
 def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
@@ -175,10 +177,6 @@ def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
     # Users' conversations differ though their words are these few; the workloads that have conversations number them.
     features = replace(features_of(body), thread_key=0)
     return features, template, math.log(template.median) + template.between * rng.gauss(0.0, 1.0)
-
-
-def _draw(log_median: float, spread: float, rng: Random) -> int:
-    return max(1, round(math.exp(log_median + spread * rng.gauss(0.0, 1.0))))
 
 
 Chooser = Callable[[Random], str]

@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from random import Random
 
 from gateway.profiles import Profile, get_profile
@@ -103,13 +104,13 @@ def play(
     arm = make_arm(spec, policy, clock, world.pools, Random(cell.seed + 1), cell.workload.learned)
     if watch is not None:
         watch(world, arm, engines)
-    with _no_collections():
+    with no_collections():
         world.run(jobs, arm)
     return jobs, world.taken
 
 
 @contextmanager
-def _no_collections() -> Iterator[None]:
+def no_collections() -> Iterator[None]:
     """A run's objects are many and form no cycles; looking for some takes a twentieth of the time."""
     was = gc.isenabled()
     gc.disable()
@@ -142,8 +143,12 @@ def figures(jobs: Sequence[Job], taken: dict[str, int], warm: float = WARM) -> F
     kinds: dict[str, list[float]] = {}
     for job in counted:
         kinds.setdefault(job.prompt.kind, []).append(job.ended - job.at)
-    every = sorted(seconds for rows in kinds.values() for seconds in rows)
-    by_kind = {kind: (sum(rows) / len(rows), percentile(sorted(rows), 0.99)) for kind, rows in kinds.items()}
+    means = {kind: sum(rows) / len(rows) for kind, rows in kinds.items()}
+    for rows in kinds.values():
+        rows.sort()
+    # Of sorted parts, which merge faster than what is in no order is sorted.
+    every = sorted(chain.from_iterable(kinds.values()))
+    by_kind = {kind: (means[kind], percentile(rows, 0.99)) for kind, rows in kinds.items()}
     return Figures(sum(every) / len(every), percentile(every, 0.99), by_kind, dict(taken))
 
 

@@ -126,7 +126,7 @@ class Gateway(World):
                 self._arrive(job, self.arm)
             elif ends < math.inf:
                 self.clock.now, before = ends, self._in_flight
-                self._advance(heappop(self._events)[2], self.arm)
+                self._advance(self._events[0][2], self.arm)
                 for job in islice(left, before - self._in_flight):
                     heappush(due, (ends + FRONT, next(number), job))
             if self.clock.now >= look:

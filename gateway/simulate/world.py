@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from heapq import heappop, heappush
+from heapq import heappop, heappush, heapreplace
 from random import Random
 from typing import Protocol
 
@@ -112,11 +112,15 @@ class World:
         job = next(coming, None)
         arrival = job.at if job else math.inf
         while True:
-            while events and events[0][2].next_at != events[0][0]:
+            now, engine = math.inf, None
+            while events:
+                now, _, engine = events[0]
+                if engine.next_at == now:
+                    break
                 heappop(events)
-            now = events[0][0] if events else math.inf
-            if arrives := arrival <= now:
-                now = arrival
+                now, engine = math.inf, None
+            if arrival <= now:
+                now, engine = arrival, None
             if now == math.inf:
                 return
             while upcoming and upcoming[0][0] <= now:
@@ -125,12 +129,12 @@ class World:
                 self._look(arm)
                 look = now + TELEMETRY
             clock.now = now
-            if arrives and job:
+            if engine is not None:
+                self._advance(engine, arm)
+            elif job is not None:
                 self._arrive(job, arm)
                 job = next(coming, None)
-                arrival = job.at if job else math.inf
-            else:
-                self._advance(heappop(events)[2], arm)
+                arrival = math.inf if job is None else job.at
 
     def _arrive(self, job: Job, arm: Arm) -> None:
         found = arm.decide(job, self.pools)
@@ -169,6 +173,7 @@ class World:
             self._push(engine)
 
     def _advance(self, engine: SimEngine, arm: Arm) -> None:
+        """Of the engine whose event comes first."""
         for job in engine.advance():
             lease, decision = job.lease, job.decision
             assert lease is not None
@@ -177,7 +182,10 @@ class World:
                 arm.observe(job, lease.endpoint.url)
             job.lease = job.decision = None
         if engine.next_at < math.inf:
-            self._push(engine)
+            self._number += 1
+            heapreplace(self._events, (engine.next_at, self._number, engine))
+        else:
+            heappop(self._events)
         if self._queued:
             self._serve(self._pool_of[id(engine)])
 

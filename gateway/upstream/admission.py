@@ -123,7 +123,7 @@ class Admission:
 
     def freed(self) -> None:
         """Call when a slot may have become free: gives it to a request that waits."""
-        if not self.waiting or self._serving:
+        if not (self._urgent or len(self._queue)) or self._serving:
             return
         self._serving = True
         try:

@@ -19,9 +19,9 @@ it; where pools of different requests differ, the first in this order that fits 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Collection, Iterator
+from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
 MIN_WORK = 1e-4
@@ -54,22 +54,24 @@ _Place = tuple[float, int, E]
 
 
 class _Key(Generic[E]):
-    """One key's requests of one priority, in lanes: one for each set of pools, sorted by turn."""
+    """One key's requests of one priority, in lanes: for each set of pools a heap by turn. What leaves from the middle
+    of a lane stays there as a gap until it comes to the front, or until there are more gaps than requests. No lane is
+    empty, and none begins with a gap."""
 
-    __slots__ = ("lanes", "served", "time", "turns", "waiting", "wants")
+    __slots__ = ("gaps", "lanes", "served", "time", "turns", "wants")
 
     def __init__(self, time: float) -> None:
         self.time = time
         self.served = 0.0
         """Work of this key that was served, in all."""
-        self.waiting = 0
+        self.gaps = 0
         self.lanes: dict[tuple[str, ...], list[_Place[E]]] = {}
         self.turns: dict[E, _Place[E]] = {}
         self.wants: Counter[str] = Counter()
         """Requests that each pool may serve."""
 
     def fits(self, pools: Collection[str]) -> bool:
-        return any(pool in self.wants for pool in pools)
+        return not self.wants.keys().isdisjoint(pools)
 
     def first(self, pools: Collection[str]) -> E | None:
         best: _Place[E] | None = None
@@ -81,15 +83,36 @@ class _Key(Generic[E]):
     def add(self, entry: E, number: int) -> None:
         place = self.served + max(PATIENCE, ROUNDS * entry.places) * bounded(entry.work), number, entry
         self.turns[entry] = place
-        insort(self.lanes.setdefault(entry.order, []), place)
+        heappush(self.lanes.setdefault(entry.order, []), place)
+        for pool in entry.order:
+            self.wants[pool] += 1
 
     def remove(self, entry: E) -> None:
         """Raises KeyError if it is not there."""
-        place = self.turns.pop(entry)
-        lane = self.lanes[entry.order]
-        del lane[bisect_left(lane, place)]
-        if not lane:
-            del self.lanes[entry.order]
+        place, order = self.turns.pop(entry), entry.order
+        lane = self.lanes[order]
+        self.gaps += 1
+        if lane[0] is place:
+            self._trim(order, lane)
+        elif self.gaps > len(self.turns):
+            for other in [*self.lanes]:
+                self.lanes[other] = kept = [one for one in self.lanes[other] if self.turns.get(one[2]) is one]
+                heapify(kept)
+            self.gaps = 0
+        for pool in order:
+            self.wants[pool] -= 1
+            if not self.wants[pool]:
+                del self.wants[pool]
+
+    def _trim(self, order: tuple[str, ...], lane: list[_Place[E]]) -> None:
+        """Takes the gaps from the front of a lane."""
+        turns = self.turns
+        while turns.get(lane[0][2]) is not lane[0]:
+            heappop(lane)
+            self.gaps -= 1
+            if not lane:
+                del self.lanes[order]
+                return
 
 
 class _Level(Generic[E]):
@@ -106,7 +129,8 @@ class _Level(Generic[E]):
 
 
 class FairQueue(Generic[E]):
-    """Entries by the order above. All operations are O(keys + classes of one key) or better."""
+    """Entries by the order above. All operations are O(keys + lanes of one key + log of their length) or
+    better, removals on average."""
 
     def __init__(self) -> None:
         self._levels: dict[int, _Level[E]] = {}
@@ -128,22 +152,22 @@ class FairQueue(Generic[E]):
             if len(level.keys) >= SWEEP:
                 self._sweep(level)
             key = level.keys[entry.key] = _Key(level.now)
-        elif not key.waiting:
+        elif not key.turns:
             key.time = max(key.time, level.now)
         self._number += 1
         key.add(entry, self._number)
-        for pool in entry.order:
-            key.wants[pool] += 1
-        key.waiting += 1
         level.waiting += 1
         self._size += 1
 
     def first(self, pools: Collection[str]) -> E | None:
         """The entry that is served next if exactly these pools have room; it stays in the queue."""
         for priority in sorted(self._levels, reverse=True):
-            keys = [key for key in self._levels[priority].keys.values() if key.fits(pools)]
-            if keys:
-                return min(keys, key=lambda key: key.time).first(pools)
+            best: _Key[E] | None = None
+            for key in self._levels[priority].keys.values():
+                if (best is None or key.time < best.time) and key.fits(pools):
+                    best = key
+            if best is not None:
+                return best.first(pools)
         return None
 
     def serve(self, entry: E) -> None:
@@ -160,20 +184,14 @@ class FairQueue(Generic[E]):
     def remove(self, entry: E) -> None:
         """Takes the entry out as if it had never been there. Raises KeyError if it is not."""
         level = self._levels[entry.priority]
-        key = level.keys[entry.key]
-        key.remove(entry)
-        for pool in entry.order:
-            key.wants[pool] -= 1
-            if not key.wants[pool]:
-                del key.wants[pool]
-        key.waiting -= 1
+        level.keys[entry.key].remove(entry)
         level.waiting -= 1
         if not level.waiting:
             level.now = level.latest
         self._size -= 1
 
     def _sweep(self, level: _Level[E]) -> None:
-        for name in [name for name, key in level.keys.items() if not key.waiting and key.time <= level.now]:
+        for name in [name for name, key in level.keys.items() if not key.turns and key.time <= level.now]:
             del level.keys[name]
 
 

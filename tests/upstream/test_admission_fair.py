@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from weakref import WeakSet
 
 import pytest
 from hypothesis import given, settings
@@ -133,6 +134,20 @@ class TestOrder:
 
         assert drain(queue) == ["stays", "other"]
         assert list(queue) == []
+
+    def test_those_who_leave_from_the_middle_do_not_pile_up(self) -> None:
+        """Clients that come and go behind one that waits on: the queue holds on to a few of them at most."""
+        queue = queue_of(Item("first", 0.001))
+        held: WeakSet[Item] = WeakSet()
+        for n in range(1000):
+            item = Item(str(n), 10.0)
+            held.add(item)
+            queue.add(item)
+            queue.remove(item)
+        del item
+
+        assert len(held) <= 2
+        assert drain(queue) == ["first"]
 
     def test_keys_that_came_once_are_forgotten(self) -> None:
         """Memory: ten thousand keys of one request each leave few behind."""
