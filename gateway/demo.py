@@ -1,8 +1,8 @@
 """`gateway demo`: simulated plain and MTP back ends, dense and MoE, a gateway in front of them, and a short tour.
 
-Everything runs in this process on loopback; there is no GPU, no Redis and no configuration. The back ends play the
-DGX Spark's published speeds faster than real time; the times in the tour's table are the Spark's. They are simulated
-figures and are labelled so.
+Everything runs in this process on loopback, without a GPU, Redis or configuration. The back ends play the DGX Spark's
+published speeds faster than real time; the times in the tour's table are the Spark's. They are simulated, and are
+labelled so.
 """
 
 from __future__ import annotations
@@ -96,12 +96,13 @@ TOUR = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address of the gateway (default 127.0.0.1)")
     parser.add_argument(
-        "--port", type=port, default=8080, help="port of the gateway (default 8080; 0 takes a free one)"
+        "--port", type=port, default=8080, help="port of the gateway (default 8080; 0 for any free one)"
     )
     parser.add_argument("--once", action="store_true", help="end after the tour")
 
 
 def main(args: argparse.Namespace) -> int:
+    """Runs the demo until ctrl-c, or to the end of the tour. Raises OSError where it cannot listen."""
     configure("text", "error")
     console = Console()
     if not console.is_terminal:
@@ -192,14 +193,14 @@ async def _served(app: Any, listener: socket.socket) -> AsyncIterator[str]:
         host, port = listener.getsockname()[:2]
         yield f"http://{host}:{port}"
     finally:
-        # What still runs is cut off after a moment, as it shall be: an error of nobody's.
+        # What still runs is cut off after a moment on purpose; that is not an error to log.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         server.should_exit = True
         await task
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    # asyncio turns Nagle off only where the protocol is named; a token would wait 40 ms for an acknowledgement.
+    # asyncio turns Nagle's algorithm off only if the protocol is named; a token would wait 40 ms for an ACK.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -212,7 +213,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 @dataclass(frozen=True, slots=True)
 class Visited:
-    """What became of one request of the tour; times in simulated seconds, None where the other pool refuses it."""
+    """The result of one request of the tour. Times are simulated seconds; None if the other pool refuses it."""
 
     stop: Stop
     headers: Mapping[str, str]
@@ -222,7 +223,7 @@ class Visited:
 
 
 def tour_table(rows: Sequence[Visited], width: int) -> Table:
-    """The tour's table; below `WIDE` columns without what a line has no room for: the task, and the rule's name."""
+    """The tour's table; below `WIDE` columns without the task and the rule's name, for which there is no room."""
     wide = width >= WIDE
     table = Table(
         title="A short tour; times are simulated: a DGX Spark, played "
@@ -260,14 +261,14 @@ async def _tour(base: str, urls: Mapping[str, str], console: Console) -> None:
 
 async def _visit(client: httpx.AsyncClient, urls: Mapping[str, str], stop: Stop) -> Visited:
     body = {"model": stop.model, "messages": [{"role": "user", "content": stop.prompt}], **stop.extra}
-    told = (await client.post("/gateway/explain", json=body)).json()
+    explained = (await client.post("/gateway/explain", json=body)).json()
     took, answer = await _timed(client, "", body)
-    other = next(row for row in told["pools"] if row["pool"] != answer.headers["x-gateway-pool"])
+    other = next(row for row in explained["pools"] if row["pool"] != answer.headers["x-gateway-pool"])
     cost = None
     if not (other["out"] or "").startswith("refuses"):
-        # Straight to the other back end: what the gateway learns and counts is what it decided.
+        # Sent straight to the other back end, so that the gateway learns from and counts its own decisions only.
         cost = (await _timed(client, urls[other["pool"]], body))[0]
-    return Visited(stop, answer.headers, told["decision"]["detail"] or "", took, cost)
+    return Visited(stop, answer.headers, explained["decision"]["detail"] or "", took, cost)
 
 
 async def _timed(client: httpx.AsyncClient, base: str, body: Mapping[str, Any]) -> tuple[float, httpx.Response]:

@@ -1,10 +1,10 @@
 """Log lines, as text or JSON, and the one line per request. No credential ever reaches a log, and no prompt's
 text unless the policy says `logging: {prompts: true}` (`api/routed.py`).
 
-The request line is written from the `Outcome`, which holds neither. Everything else logs through the standard
-library; `configure` is called once, by the process's entry point.
+The request line is made from the `Outcome`, which holds neither. Everything else logs through the standard library;
+`configure` is called once, by the process's entry point.
 
-Lines of requests that went well are written together, a few times a second, before any other line goes out.
+Lines of requests that went well are written together, a few times a second, and before any other line.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ log = logging.getLogger("gateway.access")
 
 FLUSH_SECONDS = 0.25
 MOST_PENDING = 1000
-"""Lines that wait to be written."""
+"""Lines that may wait to be written."""
 BLOCK = 4096
-"""Characters that are written at once: what a pipe takes as one piece, and less than a stream cuts."""
+"""Characters per write: what a pipe takes in one piece, and fewer than a text stream splits."""
 
 _HEAD = {"level": "info", "logger": log.name, "message": "request"}
 _FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line; fields given as `extra={"fields": {...}}` stand at top level."""
+    """One JSON object per line; fields given as `extra={"fields": {...}}` are put at top level."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -59,7 +59,7 @@ class JsonFormatter(logging.Formatter):
             return json.dumps(line, default=str)
 
     def request(self, at: float, outcome: Outcome) -> str:
-        """The line of a request that went well and ended at `at`, line feed included."""
+        """The line of a request that ended well at `at` (seconds since the epoch), line feed included."""
         line = {"time": _timestamp(at), **_HEAD, **request_fields(outcome)}
         try:
             return orjson.dumps(line, None, orjson.OPT_APPEND_NEWLINE).decode()
@@ -101,8 +101,8 @@ def _second(seconds: int) -> str:
 
 
 class _KnownNoise(logging.Filter):
-    """Drops uvicorn's complaints about an answer cut on purpose, which is how ASGI cuts a connection, and about each
-    request that it ends itself when the gateway stops, of which it has told the number."""
+    """Drops uvicorn's complaints about answers that were cut on purpose, which is how ASGI closes a connection, and
+    about each request that it ends itself when the gateway stops; it has logged their number already."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         ended = record.exc_info is not None and isinstance(record.exc_info[1], asyncio.CancelledError)
@@ -122,7 +122,7 @@ class RequestLines:
         self._pending: list[str] = []
 
     def add(self, outcome: Outcome) -> None:
-        # Made now, while what it is made of is at hand for the processor; kept, it would cost half as much again.
+        # Formatted now, while its data is in the processor's cache; later it would cost half as much again.
         self._pending.append(self._formatter.request(self._wall(), outcome))
         if len(self._pending) >= MOST_PENDING:
             self.flush()
@@ -149,7 +149,7 @@ class RequestLines:
 
 
 def _blocks(lines: Iterable[str]) -> Iterator[str]:
-    """The lines, together as far as one write holds: other workers write to the same place, and between two writes."""
+    """The lines, joined up to one write's size: between two writes other workers may write to the same place."""
     block = ""
     for line in lines:
         if block and len(block) + len(line) > BLOCK:
@@ -160,7 +160,7 @@ def _blocks(lines: Iterable[str]) -> Iterator[str]:
 
 
 class _InOrder(logging.StreamHandler[TextIO]):
-    """Lets the requests' lines go first."""
+    """A handler that writes the pending request lines before its own."""
 
     def __init__(self, stream: TextIO, requests: RequestLines) -> None:
         super().__init__(stream)
@@ -172,7 +172,7 @@ class _InOrder(logging.StreamHandler[TextIO]):
 
 
 def configure(format: str, level: str) -> RequestLines:
-    """Sets up the process's logging: everything to stderr, in one format. Returns the way for the requests' lines."""
+    """Sets up the process's logging: everything to stderr, in one format. Returns the writer of the requests' lines."""
     formatter = JsonFormatter() if format == "json" else TextFormatter()
     requests = RequestLines(sys.stderr, formatter)
     handler = _InOrder(sys.stderr, requests)
@@ -180,7 +180,7 @@ def configure(format: str, level: str) -> RequestLines:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    # What no line shows need not be found out: the caller's place, thread and process (logging's "Optimization").
+    # No line shows the caller's place, thread or process, so they are not collected (logging's "Optimization").
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # httpx logs each probe's URL at info; ours say what matters of a probe.
@@ -195,7 +195,7 @@ class RequestLog:
     """Writes one line for a share of the requests; failures of a back end are always written, and at once."""
 
     def __init__(self, share: Callable[[], float], rng: Random, lines: RequestLines | None) -> None:
-        """Without `lines` every line goes through the standard library, to whatever a host program has set up."""
+        """Without `lines`, every line goes through the standard library, to handlers that the host program set up."""
         self._share = share
         self._rng = rng
         self._lines = lines

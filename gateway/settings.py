@@ -80,7 +80,7 @@ def port(text: str) -> int:
 
 
 def check_free(host: str, port: int) -> None:
-    """Raises OSError where nothing can listen there; the servers themselves would only say so in their logs."""
+    """Raises OSError if nothing can listen there; the servers themselves would only log it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -91,7 +91,7 @@ def check_free(host: str, port: int) -> None:
 
 
 def check_folder(folder: str) -> None:
-    """Raises InvalidSetting where a file has the folder's name. A disk that refuses is no reason not to serve."""
+    """Raises InvalidSetting if it is a file. A disk that cannot be written to is no reason not to serve."""
     if Path(folder).exists() and not Path(folder).is_dir():
         raise InvalidSetting(f"--state-dir is {folder}, which is a file; it must be a folder, which need not exist yet")
 

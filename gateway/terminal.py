@@ -1,4 +1,4 @@
-"""What commands print for people: tables, in colour where the terminal has it."""
+"""What commands print for people: tables, in colour if the terminal has it."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ REASONS = {
 
 
 def seconds(value: float | None) -> str:
+    """Seconds as text: `12 ms`, `1.50 s`, or `-` for None."""
     if value is None:
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
 
 
 def print_explanation(found: dict[str, Any], console: Console | None = None) -> None:
-    """`gateway explain`: what the request says, what is expected of it, and each pool's time."""
+    """Prints an explanation: the request's features, its estimate, each pool's expected time, and the choice."""
     console = console or Console()
     estimate, decision = found["estimate"], found["decision"]
     told = Table(title=f"model {found['model']}", title_justify="left", show_header=False, box=None, pad_edge=False)
@@ -53,7 +54,7 @@ def print_explanation(found: dict[str, Any], console: Console | None = None) -> 
     detail = f" ({decision['detail']})" if decision["detail"] else ""
     console.print(f"-> [bold green]{decision['pool']}[/]: {decision['reason']}{detail}, {REASONS[decision['reason']]}")
     if path := found.get("asks_first"):
-        console.print(f"   {path} is asked first, which reads the label off the prompt; it is decoded where that fails")
+        console.print(f"   {path} is asked first, which reads the label off the prompt; if that fails, it is decoded")
 
 
 def _plain(value: object) -> str:

@@ -22,16 +22,16 @@ from gateway.terminal import REASONS, seconds
 
 KEY_VARIABLE = "GATEWAY_OPERATOR_KEY"
 PLAIN_WIDTH = 160
-"""Columns where there is no terminal to tell."""
+"""Columns if the output is no terminal."""
 WITH_POSITIONS = 100
-"""Columns from which on each pool's acceptance by position has room."""
+"""Columns from which on there is room for each pool's acceptance by position."""
 WIDE = 120
-"""Columns from which on each decision's expected times have room."""
+"""Columns from which on there is room for each decision's expected times."""
 SILENCE = 10.0
 """Seconds without an event after which the connection counts as lost."""
 RETRY_SECONDS = 1.0
 TASK = "chat"
-"""Whose break-even is shown."""
+"""The task whose break-even is shown."""
 
 Snapshot = Mapping[str, Any]
 
@@ -74,7 +74,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def snapshots(url: str, key: str | None) -> Iterator[Snapshot]:
-    """Each snapshot of the stream as it comes. Raises Refused, and httpx.HTTPError for a lost connection."""
+    """The snapshots as they come. Raises Refused, and httpx.HTTPError for a lost connection."""
     headers = {"authorization": f"Bearer {key}"} if key else {}
     limits = httpx.Timeout(5.0, read=SILENCE)
     address = url.rstrip("/") + "/gateway/events"
@@ -98,7 +98,7 @@ def _why(answer: httpx.Response, key: str | None) -> str:
 
 
 def _follow(url: str, key: str | None, console: Console) -> None:
-    """Shows the stream until interrupted; comes back by itself after a restart of the gateway."""
+    """Shows the stream until interrupted; reconnects after a restart of the gateway."""
     seen = False
     with Live(Text("connecting"), console=console, screen=True, auto_refresh=False) as live:
         while True:
@@ -115,7 +115,7 @@ def _follow(url: str, key: str | None, console: Console) -> None:
 
 
 def screen(snapshot: Snapshot, rows: int, width: int) -> RenderableType:
-    """Everything, with at most `rows` decisions, for so many columns."""
+    """The whole screen, with at most `rows` decisions, for a terminal of `width` columns."""
     return Group(
         _head(snapshot),
         _pools(snapshot, positions=width >= WITH_POSITIONS),
@@ -143,7 +143,7 @@ def _head(snapshot: Snapshot) -> Text:
         *(["the policy file is invalid; the last good one stays in use"] if policy["error"] else []),
         *([] if snapshot["state"]["connected"] else ["shared state is lost"]),
         *(
-            f"{found['url']} in {found['pool']} drafts otherwise than the policy says"
+            f"{found['url']} in {found['pool']} does not draft as the policy says"
             for found in snapshot["disagreements"]
         ),
     ]
@@ -163,9 +163,9 @@ def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
         reports = [report for report in snapshot["mtp"] if report["pool"] == pool["pool"]] or [None]
         up = sum(row["up"] for row in pool["endpoints"])
         for at, report in enumerate(reports):
-            told = _drafting(report, positions=positions)
+            drafting = _drafting(report, positions=positions)
             if at:
-                table.add_row("", "", "", "", "", *told)
+                table.add_row("", "", "", "", "", *drafting)
                 continue
             limit = f"/{pool['limit']}" if pool["limit"] else ""
             full = "" if up == len(pool["endpoints"]) else "bold red"
@@ -175,7 +175,7 @@ def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
                 Text(f"{up}/{len(pool['endpoints'])}", style=full),
                 f"{pool['in_flight']}{limit}",
                 str(pool["waiting"]),
-                *told,
+                *drafting,
             )
     return table
 
@@ -240,10 +240,10 @@ def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
 
 
 def _canary(snapshot: Snapshot) -> Iterator[RenderableType]:
-    """The canary beside the live policy, where there is one. Gateways of other versions may not tell of it."""
-    if not (told := snapshot.get("canary")):
+    """The canary beside the live policy, if there is one. Gateways of other versions may not report it."""
+    if not (canary := snapshot.get("canary")):
         return
-    beside = told["beside"]
+    beside = canary["beside"]
     table = Table("decided by", box=SIMPLE_HEAD, pad_edge=False)
     for name in ("requests", "failed", "mean", "regret"):
         table.add_column(name, justify="right")
@@ -254,11 +254,11 @@ def _canary(snapshot: Snapshot) -> Iterator[RenderableType]:
         table.add_row(name, str(arm["requests"]), failed, seconds(arm["mean_seconds"]), seconds(arm["mean_regret"]))
     yield table
     yield Text(
-        f"canary {told['hash']} takes {told['share']:.1%}: {beside['flips']} of its {beside['canary']['requests']} "
+        f"canary {canary['hash']} takes {canary['share']:.1%}: {beside['flips']} of its {beside['canary']['requests']} "
         f"would go elsewhere under the live policy, {beside['saved']:.1f} s saved, {beside['lost']:.1f} s lost"
     )
-    if told["problem"] or told["error"]:
-        yield Text(f"! the canary: {told['problem'] or 'its file is invalid'}", style="bold red")
+    if canary["problem"] or canary["error"]:
+        yield Text(f"! the canary: {canary['problem'] or 'its file is invalid'}", style="bold red")
 
 
 def _why_chosen(row: Mapping[str, Any]) -> str:
@@ -267,14 +267,14 @@ def _why_chosen(row: Mapping[str, Any]) -> str:
     taken = next((pool["seconds"] for pool in row["pools"] if pool["pool"] == row["pool"]), None) or 0.0
     if row["reason"] == "faster" and any(not pool["out"] and (pool["seconds"] or 0.0) < taken for pool in row["pools"]):
         # Under `fleet` the winner may be slower for the request itself.
-        return "least time, the others' counted"
+        return "least time, counting the others' too"
     return REASONS.get(row["reason"] or "", row["error"] or "")
 
 
 def _decisions(snapshot: Snapshot, rows: int, *, wide: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("time", "task", "tokens", "pool", "why", *(["expected"] if wide else []), "took", "end"):
-        # Those that may be folded lose room first; their texts are cut instead, so that each decision stays one line.
+        # Columns that may wrap lose room first; their texts are cut instead, so that each decision stays on one line.
         table.add_column(
             name, justify="right" if name in ("tokens", "took") else "left", no_wrap=name not in ("why", "expected")
         )

@@ -4,7 +4,7 @@
     OTEL_TRACES_EXPORTER=otlp | console                    on
     OTEL_TRACES_EXPORTER=none, OTEL_SDK_DISABLED=true      off
 
-Without any of these tracing is off: nothing of OpenTelemetry is imported and requests note nothing.
+Without any of these tracing is off: nothing of OpenTelemetry is imported, and requests record nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PROTOCOL = "http/protobuf"
 def exporter_of(env: Mapping[str, str]) -> str | None:
     """`otlp` or `console`; None where tracing is off.
 
-    Raises InvalidSetting for an exporter or protocol that this gateway does not have, and where the extra is missing.
+    Raises InvalidSetting for an exporter or protocol that is not supported, and if the extra is missing.
     """
     if env.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
         return None
@@ -54,14 +54,14 @@ def _found(module: str) -> bool:
 
 
 def open_tracer(env: Mapping[str, str], replica: str, clock: Callable[[], float], rng: Random) -> Spans | None:
-    """The maker of spans, not started; None where tracing is off. Raises InvalidSetting, see `exporter_of`.
+    """What makes spans, not yet started; None if tracing is off. Raises InvalidSetting, see `exporter_of`.
 
-    Sampler, batches and resource attributes the SDK reads from the process's environment, whatever `env` is.
+    The SDK reads sampler, batching and resource attributes from the process's environment, whatever `env` is.
     `replica` is this process's name.
     """
     if (exporter := exporter_of(env)) is None:
         return None
-    # Here and not above: what is off costs no import.
+    # Imported here, so that it costs nothing when tracing is off.
     from gateway.spans import Spans, exporter_named
 
     try:

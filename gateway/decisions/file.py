@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 KEPT_FILES = 3
-"""Full files besides the one that is written."""
+"""Full files that are kept besides the current one."""
 
 
 def append_lines(path: Path, lines: Sequence[bytes], most_bytes: int) -> None:

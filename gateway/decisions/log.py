@@ -1,7 +1,7 @@
-"""The log of decisions: the last ones in memory, and, where asked for, a file of JSON lines and the shared store.
+"""The log of decisions: the last ones in memory and, if the policy asks for it, in a file and in the shared store.
 
-A request pays for a copy of some attributes. Rows are made and written once a second, off the event loop; while that
-is too slow, rows are lost and counted, and no request waits.
+A request costs a copy of some attributes. Rows are made and written once a second, off the event loop. If that is too
+slow, rows are lost and counted, and no request waits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ log = logging.getLogger("gateway.decisions")
 RING = 1000
 """Decisions in memory."""
 RING_RATE = 100.0
-"""Decisions a second that the ring takes for long: above that an even share, and all that failed. At 2,000 requests a
-second it would else show the last half second, and holding on to each costs a request 6 % more CPU."""
+"""Decisions per second that memory keeps in the long run: above it an even sample, and all failures. At 2,000 requests
+per second it would otherwise cover half a second, and keeping each would cost a request 6 % more CPU."""
 MOST_PENDING = 20_000
 """Rows that may wait to be written."""
 FLUSH_SECONDS = 1.0
@@ -58,7 +58,7 @@ class DecisionLog:
         """Rows that could not be written."""
 
     def observe(self, outcome: Outcome, regret: float | None) -> None:
-        """Takes a finished request and what its choice lost, in seconds."""
+        """Takes a finished request and its regret in seconds."""
         written = self._store.shared or self._policy().decisions
         shown = self._shows(outcome)
         if not (shown or written):
@@ -73,7 +73,7 @@ class DecisionLog:
                 self.dropped += 1
 
     def _shows(self, outcome: Outcome) -> bool:
-        """Whether the ring takes this one: a bucket of `RING`, filled at `RING_RATE`."""
+        """Whether memory keeps this one: a token bucket of `RING`, filled at `RING_RATE`."""
         room = min(self._room + (outcome.ended - self._then) * RING_RATE, RING)
         self._then = outcome.ended
         if room < 1.0 and outcome.result is Result.OK:
@@ -87,12 +87,12 @@ class DecisionLog:
         return tuple(self._ring)
 
     async def recent(self, limit: int) -> list[dict[str, Any]]:
-        """The newest rows, newest first, see `newest`."""
+        """The newest rows, newest first; see `newest`."""
         return (await self.newest(limit))[0]
 
     async def newest(self, limit: int) -> tuple[list[dict[str, Any]], bool]:
-        """The newest rows, newest first, and whether they are all replicas': of all where they share a store that is
-        reached, else of this process."""
+        """The newest rows, newest first, and whether they are those of all replicas: they are if a shared store is
+        connected, else they are this process's."""
         store = self._store
         if store.shared and store.status().connected and (shared := await store.recent(limit)):
             return [orjson.loads(line) for line in shared], True
@@ -105,7 +105,7 @@ class DecisionLog:
             await self.flush()
 
     async def flush(self) -> None:
-        """Writes what is pending. A file that cannot be written is reported once, and its rows are lost."""
+        """Writes pending rows. A file that cannot be written is reported once, and its rows are lost."""
         batch, self._pending = self._pending, []
         if not batch:
             return
@@ -122,8 +122,8 @@ class DecisionLog:
 
 
 def _write(batch: Iterable[Kept], path: str | None, most_bytes: int) -> tuple[list[bytes], str | None]:
-    """The lines, and why they are not in the file; runs in a thread."""
-    # Copied: what the encoder returns keeps its whole buffer, several times the row, and rows may wait for the store.
+    """The lines, and why they could not be written to the file, or None. Runs in a thread."""
+    # Copied, as the encoder's result keeps a buffer of several times the row, and rows may wait for the store.
     lines = [bytes(memoryview(orjson.dumps(as_row(kept)))) for kept in batch]
     if path:
         try:

@@ -1,4 +1,4 @@
-"""`gateway replay`: the decisions of a log again under another policy, and what would have changed."""
+"""`gateway replay`: makes the decisions of a log again under another policy, and sums up what would have changed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Move:
 
     requests: int = 0
     gain: float = 0.0
-    """Seconds in sum."""
+    """Seconds, in sum."""
 
 
 @dataclass(slots=True)
@@ -32,9 +32,9 @@ class Report:
 
     rows: int = 0
     unreadable: int = 0
-    """Lines that are no decisions."""
+    """Lines that are not decisions."""
     unrouted: int = 0
-    """Requests that were never decided on: refused before, or routed by model only."""
+    """Requests without a decision: refused before it, or routed by model only."""
     unknown_model: int = 0
     refused: int = 0
     """Requests that the other policy turns away."""
@@ -105,7 +105,7 @@ def _flip(verdict: Verdict) -> dict[str, Any]:
 
 
 class _Clock:
-    """Shows when the request that is looked at ended."""
+    """Shows the time at which the current request ended."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -120,7 +120,7 @@ def replay(policy: Policy, lines: Iterable[bytes]) -> Report:
     other: Counterfactual | None = None
     for outcome in _outcomes(lines, report):
         clock.now = max(clock.now, outcome.ended)
-        # Not before the clock shows the log's time, so that rates are not averaged over the years before it.
+        # Made only once the clock shows the log's time, so that rates are not averaged over the years before.
         other = other or Counterfactual(policy, RoutingState(clock, Random(0)))
         if outcome.features is None or outcome.decision is None or outcome.estimate is None:
             report.unrouted += 1

@@ -1,9 +1,9 @@
-"""One row per finished request: what a person, a dashboard and `gateway replay` need of it, and never its text.
+"""One row per finished request: what people, dashboards and `gateway replay` need of it, and never its text.
 
     {"at", "id", "key", "model", "asked", "features", "estimate", "pools", "decision", "outcome", "regret"}
 
-Of the features a row holds the numbers that differ from their defaults, and hashes of text as hexadecimal digits.
-`keep` is what a request pays for; rows are made from it when somebody reads them.
+A row holds those features that differ from their defaults, and hashes of text as hexadecimal digits. Only `keep` runs
+for every request; rows are made from its result when they are read or written.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _READ: Mapping[str, Any] = {
 
 
 class Kept(NamedTuple):
-    """A finished request without its text; `Outcome` tells what most of it means."""
+    """A finished request without its text; see `Outcome` for most of its fields."""
 
     at: float
     """Seconds since the epoch at its end."""
     regret: float | None
-    """Seconds lost against the best pool not taken; below 0 where this one was the right choice."""
+    """Seconds lost against the best pool not chosen; negative if this choice was right."""
     numbers: tuple[Any, ...] | None
     """The features, in the order of `NAMES`."""
     request_id: str
@@ -83,14 +83,14 @@ _copied = attrgetter(*Kept._fields[3:])
 
 
 def keep(outcome: Outcome, regret: float | None, at: float) -> Kept:
-    """Cheap: attributes are copied, and nothing is computed."""
+    """Copies what a row needs; cheap, as nothing is computed. `at` is in seconds since the epoch."""
     features = outcome.features
-    # As `Kept(...)`, less a call of Python.
+    # Like `Kept(...)`, without the cost of a call in Python.
     return tuple.__new__(Kept, (at, regret, _numbers(features) if features else None, *_copied(outcome)))
 
 
 def as_row(kept: Kept) -> dict[str, Any]:
-    """The row, JSON-ready."""
+    """The row of a kept request, JSON-ready."""
     decision, estimate = kept.decision, kept.estimate
     return {
         "at": round(kept.at, 3),
@@ -175,9 +175,9 @@ def _round(seconds: float | None) -> float | None:
 
 
 def read_row(row: Mapping[str, Any]) -> Outcome:
-    """The request of a row, as `Outcome` of a clock that shows seconds since the epoch; texts are empty.
+    """The outcome that a row describes, with times in seconds since the epoch; texts are empty.
 
-    Raises ValueError for what is no such row.
+    Raises ValueError for anything that is not such a row.
     """
     try:
         return _read_outcome(row)

@@ -1,8 +1,8 @@
 """The overload guard: how many tokens to draft by batch size, for vLLM's `num_speculative_tokens_per_batch_size`.
 
-The gateway keeps load off MTP engines by itself. The table is for what it cannot see: other clients of the engine, or
-a burst within a second. So it drafts as deep as asked for as long as that is no slower than no drafting at all, on
-ordinary text (the profile's prose), and ever shallower beyond. Figures come from the speed profiles: derived.
+The gateway itself keeps load off MTP engines. The table is for what it cannot see: other clients of the engine, or a
+burst within a second. The engine drafts as deep as asked for as long as that is no slower than plain decoding of
+ordinary text (the profile's prose), and less and less beyond. The figures are derived from the speed profiles.
 """
 
 from __future__ import annotations

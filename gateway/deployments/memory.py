@@ -1,8 +1,8 @@
-"""What an engine needs of a slice's memory: the sum, row by row.
+"""How much of a slice's memory an engine needs, item by item.
 
     weights  = linear parameters x bytes + embeddings x 2 (embeddings are not quantised) + towers x 2
     KV cache = sequences x (global layers' bytes x context + sliding layers' bytes x min(context, window))
-               + sliding layers' bytes x tokens of one step (a prompt that is just being read fills more than a window)
+               + sliding layers' bytes x tokens of one step (a prompt that is being read fills more than a window)
     step     = tokens of one step x (6 hidden + 3 MLP) x 2 bytes + sequences x (k + 1) x vocabulary x 8 bytes (logits)
 
 The step's term is derived, not measured: activations of one layer and two copies of the logits in 32 bits.
@@ -21,12 +21,12 @@ BF16 = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What the engine is to hold and to do at one time."""
+    """What the engine has to hold and to compute concurrently."""
 
     context: int
     """Longest sequence, prompt and answer, in tokens."""
     concurrency: int
-    """Sequences of full length that the KV cache must hold at one time."""
+    """Sequences of full length that the KV cache must hold at once."""
     sequences: int
     """Sequences in one step; most are shorter than `context`."""
     batched_tokens: int
@@ -43,15 +43,17 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Row:
+    """One item of the sum."""
+
     what: str
     gib: float
     how: str
-    """How the figure comes about."""
+    """How the figure is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The rows, and what vLLM may use: `slice.gib` x `share`."""
+    """The items, and the `budget` of GiB that vLLM may use: `slice.gib` x `share`."""
 
     rows: tuple[Row, ...]
     budget: float
@@ -93,7 +95,7 @@ def cache_bytes(shape: Shape, number: int = BF16) -> tuple[int, int]:
 
 
 def memory(model: Model, load: Load, place: Slice, overhead: Overhead, share: float | None = None) -> Memory:
-    """The sum for `model` under `load` on `place`; `share` replaces the slice's own."""
+    """The memory for `model` under `load` on `place`; `share` replaces the slice's own."""
     k = load.draft_tokens
     rows = [_weights(model, load)]
     if not load.text_only and load.weights_gb is None and load.weights is not Weights.NVFP4:

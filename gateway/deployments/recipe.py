@@ -1,7 +1,7 @@
-"""From a wish (model, slice, load) to a recipe: flags, environment, memory; or to a refusal that says what would do.
+"""From a wish (model, slice, load) to a recipe: flags, environment, memory; or to a refusal that says what would work.
 
 A recipe never names a device: each engine runs in a container that was given one slice. vLLM resolves a MIG UUID in
-CUDA_VISIBLE_DEVICES to the slice's index within its card and may then address another device.
+CUDA_VISIBLE_DEVICES to the slice's index within its card, and may then use another device.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Flag = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What is asked for. `load.draft_tokens` 0 is a plain engine."""
+    """What is asked for. A plain engine has `load.draft_tokens` 0."""
 
     model: Model
     place: Slice
@@ -31,7 +31,7 @@ class Wish:
     served_name: str
     port: int = 8000
     share: float | None = None
-    """--gpu-memory-utilization in place of the slice's own, where engines share a GPU."""
+    """Replaces the slice's own --gpu-memory-utilization, if engines share a GPU."""
     checkpoint: str | None = None
     assistant: str | None = None
     guard: bool = True
@@ -64,12 +64,12 @@ CONTEXTS = (131072, 65536, 32768, 16384, 8192, 4096, 2048)
 
 
 def usual_sequences(concurrency: int) -> int:
-    """Sequences in a step for so many of full length: most are short, and vLLM queues what the cache cannot hold."""
+    """Sequences per step for `concurrency` of full length: most are short, and vLLM queues what does not fit."""
     return min(256, 16 * concurrency)
 
 
 class Refused(Exception):
-    """The engine would not start or not work; `instead` lists what would."""
+    """The engine would not start or not work. `instead` lists what would, smallest change first."""
 
     def __init__(self, why: str, instead: tuple[str, ...], found: Memory | None = None) -> None:
         super().__init__(why)
@@ -79,7 +79,7 @@ class Refused(Exception):
 
 
 def make(wish: Wish, known: Catalog) -> Recipe:
-    """The recipe; raises Refused."""
+    """The recipe for a wish. Raises Refused."""
     _refuse_version(wish, known)
     _refuse_shape(wish)
     found = memory(wish.model, wish.load, wish.place, known.overhead, wish.share)
@@ -135,13 +135,13 @@ def _target(wish: Wish) -> str:
 
 
 def _guard(wish: Wish, known: Catalog) -> tuple[Table, str | None]:
-    """The table by batch size, empty where there is none, and why there is none."""
+    """The table by batch size, empty if there is none, and then why."""
     k = wish.load.draft_tokens
     if not k or not wish.guard:
         return (), None
     if wish.version < known.engines.guard_from:
         return (), f"no table by batch size before vLLM {known.engines.guard_from}"
-    # Not beyond --max-num-seqs: rows that are never reached help nobody, and each depth takes CUDA graphs from others.
+    # Not beyond --max-num-seqs: such rows are never reached, and each depth takes CUDA graphs from the others.
     table = overload_guard(get_profile(wish.place.profile, wish.model.profile), k, wish.load.sequences)
     if len(table) == 1:
         return (), f"no table by batch size: drafting pays up to {table[0][1]} sequences by the speed profile"
@@ -160,7 +160,7 @@ def _flags(wish: Wish, table: Table) -> Iterator[Flag]:
         yield "--kv-cache-dtype", "fp8"
     yield "--max-model-len", str(load.context)
     yield "--gpu-memory-utilization", f"{wish.place.share if wish.share is None else wish.share:g}"
-    # Explicit, for on a MIG slice vLLM may take the card's 96 GB for its own and choose a big GPU's defaults.
+    # Explicit, because on a MIG slice vLLM may take the card's 96 GB for its own and choose a big GPU's defaults.
     yield "--max-num-seqs", str(load.sequences)
     yield "--max-num-batched-tokens", str(load.batched_tokens)
     yield ("--enable-prefix-caching",)
@@ -210,13 +210,13 @@ def _notes(wish: Wish, known: Catalog, remark: str | None) -> Iterator[str]:
     if mtp and load.weights is not Weights.BF16:
         yield "a drafter beside a quantised target may draft badly (vllm-project/vllm#41789): watch the acceptance rate"
     if mtp and load.fp8_cache and wish.version < engines.fp8_cache_mtp_from:
-        yield f"an fp8 KV cache reaches the drafter rightly from vLLM {engines.fp8_cache_mtp_from} on"
+        yield f"an fp8 KV cache reaches the drafter correctly from vLLM {engines.fp8_cache_mtp_from} on"
     if wish.place.is_mig:
         yield "one slice for each container, and no MIG UUID in CUDA_VISIBLE_DEVICES"
 
 
 def _what_fits(wish: Wish, known: Catalog) -> Iterator[str]:
-    """Changes that make it fit: of one thing each, smallest first; else several together; and a larger slice."""
+    """Changes that make it fit: single ones, smallest first; if none, several together; and a larger slice."""
 
     def fits(load: Load, place: Slice = wish.place) -> bool:
         return memory(wish.model, load, place, known.overhead, wish.share).fits

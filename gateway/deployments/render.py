@@ -1,6 +1,6 @@
 """A recipe as text: a shell script, a Compose service, Kubernetes manifests, or an entry for the Helm chart's values.
 
-The memory table and the notes stand on top as comments, so that the text can be saved as it is printed.
+The memory table and the notes come first, as comments, so that the text can be saved as it is printed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gateway.deployments.memory import Memory
 from gateway.deployments.recipe import Recipe
 
 CACHE = "/cache"
-"""Where an engine keeps what it downloads and compiles; a restart without it takes minutes longer."""
+"""Where an engine keeps what it downloads and compiles. Without it, a restart takes minutes longer."""
 
 CACHE_ENVIRONMENT: Mapping[str, str] = {
     "HF_HOME": f"{CACHE}/huggingface",
@@ -25,16 +25,16 @@ CACHE_ENVIRONMENT: Mapping[str, str] = {
     "VLLM_NO_USAGE_STATS": "1",
 }
 _STOP_SECONDS = 60
-"""Above --shutdown-timeout, so that running answers end by themselves."""
+"""Longer than --shutdown-timeout, so that running answers can finish."""
 
 
 def render(recipe: Recipe, form: str) -> str:
-    """`form` is one of `FORMS`; raises KeyError."""
+    """The recipe's text in one of `FORMS`. Raises KeyError for another form."""
     return FORMS[form](recipe)
 
 
 def memory_table(found: Memory) -> list[str]:
-    """The sum in lines of text."""
+    """The memory's items and their sum, as lines of text."""
     lines = [f"{row.what:<10}{row.gib:7.2f} GiB  {row.how}" for row in found.rows]
     spare = found.budget - found.total
     verdict = f"{spare:.2f} GiB spare for more cache" if found.fits else f"{-spare:.2f} GiB too much"

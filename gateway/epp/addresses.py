@@ -1,8 +1,8 @@
-"""Which `ip:port` an endpoint of the policy has, for Envoy takes nothing else.
+"""The `ip:port` of each endpoint of the policy, as Envoy accepts nothing else.
 
-An address in the URL stands as it is. A name is resolved in the background, again and again, so that a pod that comes
+An address in the URL is used as it is. A name is resolved in the background, again and again, so that a pod that comes
 back elsewhere is found; an endpoint whose name does not resolve cannot be picked. A name should mean one pod (a
-StatefulSet's, not a Service's): of several addresses one is taken, the same as long as it is there.
+StatefulSet's, not a Service's): of several addresses one is used, the same one as long as it exists.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ LOOK_SECONDS = 5.0
 
 
 class Addresses:
-    """By URL. `run` keeps the names' addresses until cancelled."""
+    """The addresses by URL. `run` keeps those of names up to date until cancelled."""
 
     def __init__(self, urls: Callable[[], Iterable[str]]) -> None:
         self._urls = urls
-        """The endpoints of the moment."""
+        """Returns the URLs of the current endpoints."""
         self._known: dict[str, str | None] = {}
         self._several: set[str] = set()
         self._asked = asyncio.Event()
@@ -50,7 +50,7 @@ class Addresses:
                 pass
 
     async def look(self) -> None:
-        """Resolves every name once, all at a time, and forgets endpoints that are no more."""
+        """Resolves every name once, concurrently, and forgets endpoints that have gone."""
         urls = set(self._urls())
         for gone in self._known.keys() - urls:
             del self._known[gone]
@@ -62,7 +62,7 @@ class Addresses:
         try:
             rows = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:
-            # A name that is none by its form fails in its own way.
+            # A malformed name raises UnicodeError.
             self._known[url] = None
             if before is not None:
                 why = getattr(error, "strerror", None) or type(error).__name__
@@ -76,7 +76,7 @@ class Addresses:
 
 
 def literal(url: str) -> str | None:
-    """The address that stands in the URL itself; None where a name does."""
+    """The address in the URL itself; None if the URL has a name."""
     host, port = _host_and_port(url)
     try:
         ipaddress.ip_address(host)

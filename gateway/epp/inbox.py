@@ -1,7 +1,7 @@
-"""What Envoy has said on one stream and nobody has taken yet; and whether it has hung up.
+"""The messages of one Envoy stream that have not been taken yet, and whether the stream has ended.
 
-A task reads ahead, so that a client's leaving is seen while its request waits for a place. It stops reading when a few
-messages lie here, so that a slow reader slows the sender down.
+A task reads ahead, so that a client that leaves is noticed while its request waits for a slot. It stops reading when a
+few messages are queued, so that a slow reader slows the sender down.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from gateway.epp.wire import Event, Piece, ResponseHead, Side, Trailers, read
 
 AHEAD = 8
-"""Messages that are read before anybody wants them."""
+"""Messages that are read ahead."""
 
 Read = Callable[[], Awaitable[Any]]
 
 
 class Inbox:
-    """`run` reads until the stream ends; `take` and `next` hand out."""
+    """`run` reads until the stream ends; `take` and `next` return what it has read."""
 
     def __init__(self, source: Read, end: object) -> None:
         self._source = source
@@ -32,10 +32,11 @@ class Inbox:
         self._over = False
         self._whole = False
         self.left = asyncio.Event()
-        """Set once the stream has ended in the middle of an exchange and all that came before is taken."""
+        """Set once the stream has ended in the middle of an exchange and all that came before has been taken."""
 
     async def run(self) -> None:
-        """Raises what `source` raises, and ValueError for a message that makes no sense; the stream is then over."""
+        """Reads until the end. Raises what `source` raises, and ValueError for a malformed message, which ends the
+        stream."""
         try:
             await self._read_on()
         except BaseException:
@@ -57,19 +58,19 @@ class Inbox:
         self._look()
 
     async def take(self) -> Event | None:
-        """The next event; None where the stream ends instead."""
+        """The next event; None if the stream ends instead."""
         while not self._events and not self._over:
             await self._wait()
         return self._take() if self._events else None
 
     async def next(self) -> Event:
-        """The next event. After the stream's end it waits for ever: whoever asks is cancelled, as `left` says."""
+        """The next event. After the stream's end it waits for ever; the caller is cancelled once `left` is set."""
         while not self._events:
             await self._wait()
         return self._take()
 
     def hang_up(self) -> None:
-        """The stream was reset, or is not understood: nothing more can be said to anybody."""
+        """Ends the inbox of a stream that was reset or is malformed: nothing more can be sent on it."""
         self._over = True
         self._news.set()
         self.left.set()
@@ -90,7 +91,7 @@ class Inbox:
 
 
 def _ends_exchange(event: Event) -> bool:
-    """Whether nothing is missing that the client would need."""
+    """Whether the client has everything once this event is passed on."""
     if isinstance(event, Piece | ResponseHead):
         return event.ended and (isinstance(event, ResponseHead) or event.side is Side.RESPONSE)
     return isinstance(event, Trailers) and event.side is Side.RESPONSE

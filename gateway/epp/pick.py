@@ -1,9 +1,9 @@
-"""Hops 5 to 7 where Envoy carries the bytes: a place is taken as ever, Envoy is told where, the response is watched.
+"""Hops 5 to 7 when Envoy carries the bytes: a slot is taken as usual, Envoy is told where, the response is watched.
 
-`Picker.forward` stands where the proxy's `forward` does. Places, queues, limits, learning and the judgement of the
-end are the proxy's own code; what differs is that Envoy makes the attempts. It gets the picked endpoint first and
-after it those to fall back on, which must take the very same bytes: endpoints whose engines know the model under the
-same name and ask for the same key. Which one served the request, the data plane may say; then the lease moves there.
+`Picker.forward` takes the place of the proxy's `forward`. Slots, queues, limits, learning and the judgement of the end
+are the proxy's own code; what differs is that Envoy makes the attempts. It gets the picked endpoint first and then the
+fallbacks, which must accept the very same bytes: endpoints whose engines know the model under the same name and require
+the same key. If the data plane reports which one served the request, the lease moves there.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gateway.upstream.retry import error_code
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 HINTS = frozenset({b"x-gateway-pool", b"x-gateway-task", b"x-gateway-output-tokens", b"x-gateway-session"})
-"""What clients say to routing; other `x-gateway-` names belong to the data plane."""
+"""Hints of clients to routing; other `x-gateway-` names belong to the data plane."""
 
 
 class Picker:
@@ -86,11 +86,11 @@ class Picker:
                 core.usage_habits.learn(lease.pool, told=exchange.usage is not None)
 
     def _may_ask(self, plan: Plan) -> bool:
-        """Whether usage may be asked for: only where the answer to that can be taken out again."""
+        """Whether usage may be asked for: only if the extra chunk can be removed from the response."""
         return plan.usage_open and self._talk.modes.response is not BodyMode.NONE
 
     def _excluded(self, core: Core, plan: Plan) -> frozenset[str]:
-        """URLs that can't be picked: without an address, or not among those that the data plane allows."""
+        """URLs that cannot be picked: without an address, or not among those that the data plane allows."""
         subset, of = self._talk.head.subset, self._addresses.of
         found = set(plan.exclude)
         for name in plan.pools:
@@ -109,7 +109,7 @@ class Picker:
         head: ResponseHead,
         others: Sequence[tuple[Pool, Endpoint]],
     ) -> Lease:
-        """The lease at the endpoint that served the request: another one than the picked where Envoy fell back."""
+        """The lease at the endpoint that served the request, which is not the picked one if Envoy fell back."""
         if head.served is None or head.served == self._addresses.of(lease.endpoint.url):
             return lease
         for number, (pool, endpoint) in enumerate(others, start=2):
@@ -133,9 +133,9 @@ async def _relay(core: Core, incoming: Incoming, opened: Opened, headers: Header
 
 
 async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[str]) -> Lease:
-    """A place, waited for where that makes sense.
+    """A slot, waiting for one if that makes sense.
 
-    Raises NothingAvailable (503) where no endpoint is up, TooManyRequests (429) where all are full.
+    Raises NothingAvailable (503) if no endpoint is up, TooManyRequests (429) if all are full.
     """
     exchange, admission, order = incoming.exchange, core.pools.admission, tuple(plan.pools)
     decision, key = exchange.decision, exchange.key
@@ -164,7 +164,7 @@ async def _place(core: Core, incoming: Incoming, plan: Plan, exclude: frozenset[
 def _others(
     core: Core, incoming: Incoming, plan: Plan, lease: Lease, exclude: frozenset[str]
 ) -> Iterator[tuple[Pool, Endpoint]]:
-    """Where Envoy may go instead, best first, at most as often as the policy repeats requests."""
+    """The fallbacks, best first, as many as the policy's `retry.attempts` allow."""
     policy, found = incoming.active.policy, 0
     most = policy.pools[plan.pools[0]].retry.attempts - 1 if plan.pools[0] in policy.pools else 0
     first, served = lease.endpoint, served_name(policy, plan.model, lease.pool)
@@ -182,7 +182,7 @@ def _others(
 
 
 def _changes(incoming: Incoming, endpoint: Endpoint, destination: str) -> Changes:
-    """The request's head as the back end shall see it. Keys of this gateway go no further, as in the proxy."""
+    """Changes to the request's head for the back end. This gateway's keys are removed, as in the proxy."""
     access = incoming.active.policy.access
     ours = HINTS | (CREDENTIALS if (access and access.keys) or endpoint.api_key else frozenset())
     if incoming.head.unpacked:
@@ -204,7 +204,7 @@ def _heed(lease: Lease, head: ResponseHead, now: float) -> None:
 
 
 def _begun(core: Core, lease: Lease, head: ResponseHead, first: bytes) -> None:
-    """The body begins. A stream may begin with an error, which is not always the endpoint's fault."""
+    """Called with the beginning of the body. A stream may begin with an error, which may be the client's fault."""
     if not lease.refused and not lease.answered:
         lease.first_byte(core.clock())
     if head.status == 200 and is_event_stream(head.headers) and (code := error_code(first)) is not None:

@@ -1,11 +1,11 @@
-"""Who answers what, and when: the two halves of an exchange, in the ways in which Envoy may send their bodies.
+"""The two halves of an exchange, for each way in which Envoy may send their bodies.
 
-    full duplex   nothing need be answered before it suits us; then head, body in parts of our own, trailers
-    in turn       each message has exactly one answer: BUFFERED sends the body whole and a head may still be changed
-                  in the answer to it; STREAMED, for responses, sends it as it comes
+    full duplex   answers may come at any time: head, body in parts of our own, trailers
+    in turn       each message has exactly one answer: BUFFERED sends the whole body, and the head may still be changed
+                  in the answer to it; STREAMED, for responses, sends the body as it comes
 
-A response half has the form of a back end's answer on one side (`upstream.client.Response`), and takes what is to go
-to the client on the other (`start`, `piece`, `end`), so that the relay of the proxy serves here as well.
+On one side a response half looks like a back end's answer (`upstream.client.Response`); on the other it takes what goes
+to the client (`start`, `piece`, `end`). So the proxy's relay serves here as well.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ Body = bytes | AsyncIterator[bytes]
 
 class RequestSide(Protocol):
     async def next(self) -> tuple[bytes, bool] | None:
-        """The next part of the body, and whether it is the last; None where the stream ends instead."""
+        """The next part of the body, and whether it is the last; None if the stream ends instead."""
         ...
 
     async def go(self, changes: Changes, body: Body) -> None:
-        """Sends the request on its way. `body` is all of it, as it shall be."""
+        """Sends the request on, with these changes and the whole body."""
         ...
 
 
@@ -99,7 +99,7 @@ class BufferedRequest:
 
     async def go(self, changes: Changes, body: Body) -> None:
         if not self._asked:
-            # There is no body, or nobody wanted to see it.
+            # There is no body, or the handler did not read it.
             await self._write(head_answer(Side.REQUEST, changes))
             return
         whole = body if isinstance(body, bytes) else b"".join([part async for part in body])
@@ -110,7 +110,7 @@ class BufferedRequest:
 
 
 class ResponseSide:
-    """What is common to all: an answer with a head, whose body is read piece by piece."""
+    """What all modes have in common: an answer with a head, whose body is read piece by piece."""
 
     def __init__(self, head: ResponseHead, inbox: Inbox, write: Write) -> None:
         self.status = head.status
@@ -146,17 +146,17 @@ class ResponseSide:
         return await pour_by_reading(self, take)
 
     async def before_next(self) -> None:
-        """Whatever must be said before the next message can come."""
+        """Sends what must be answered before the next message can come."""
 
     def came(self, body: bytes) -> None:
-        """A message with a part of the body has come, be it empty."""
+        """Takes note of a message with a part of the body, which may be empty."""
 
     def close(self) -> None:
         """Nothing to close: the connection to the back end is Envoy's."""
 
     async def start(self, changes: Changes) -> None:
         if self._head.ended:
-            # The length that the head names is of a body that was not sent, as after HEAD.
+            # The head's length is that of a body that is not sent, as after HEAD.
             changes = Changes([row for row in changes.put if row[0] != b"content-length"])
         await self._write(head_answer(Side.RESPONSE, changes))
 
@@ -185,15 +185,15 @@ class DuplexResponse(ResponseSide):
 
 
 class TurnResponse(ResponseSide):
-    """STREAMED, BUFFERED, BUFFERED_PARTIAL: what is sent on between two readings answers the first."""
+    """STREAMED, BUFFERED, BUFFERED_PARTIAL: what is sent between two reads answers the first of them."""
 
     def __init__(self, head: ResponseHead, inbox: Inbox, write: Write, mode: BodyMode, early: Changes) -> None:
         super().__init__(head, inbox, write)
         self._early: Changes | None = early
-        """What the head's answer says; None once it is given. It can't wait: the body comes only after it."""
+        """The answer to the head; None once it is given. It cannot wait, as the body comes only after it."""
         self._buffered = mode is not BodyMode.STREAMED
         self._last: bytes | None = None
-        """The part that has come and is not answered."""
+        """The part that has come and is not answered yet."""
         self._out: list[bytes] = []
 
     async def before_next(self) -> None:

@@ -15,13 +15,13 @@ from gateway.sim.server import create_app
 from gateway.sim.settings import SimSettings
 
 DESCRIPTION = """\
-One simulated vLLM server: the real wire format, streams and /metrics, with answers made of stock sentences and step
-times from a speed profile. No GPU, no weights. A plain and an MTP server to put behind the gateway:
+Runs one simulated vLLM server: the real wire format, streams and /metrics, with answers made of stock sentences and
+step times from a speed profile, without a GPU or weights. A plain and an MTP server to put behind the gateway:
 
   gateway sim --port 9001 --served-name gemma-4-e4b
   gateway sim --port 9002 --served-name gemma-4-e4b --speculative mtp --k 2
 
-Faults can be switched while it runs:
+Faults can be switched on and off while it runs:
 
   curl -d '{"freeze": true}' -H 'content-type: application/json' http://127.0.0.1:9001/sim/faults
   curl -d '{}' -H 'content-type: application/json' http://127.0.0.1:9001/sim/faults      # healthy again
@@ -36,7 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     serving = parser.add_argument_group("serving")
     serving.add_argument("--host", default=default.host, help="address to listen on (%(default)s)")
     serving.add_argument("--port", type=port, default=default.port, help="port to listen on (%(default)s)")
-    serving.add_argument("--model", default=default.model, help="model to play; its size picks the speed (%(default)s)")
+    serving.add_argument(
+        "--model", default=default.model, help="model to play; its size selects the speed (%(default)s)"
+    )
     serving.add_argument(
         "--served-name",
         action="append",
@@ -44,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="name that clients use instead of --model; repeat for aliases",
     )
-    serving.add_argument("--api-key", help="ask for this bearer token under /v1, as vLLM does")
+    serving.add_argument("--api-key", help="require this bearer token under /v1, as vLLM does")
     serving.add_argument(
         "--shutdown-timeout",
         type=int,
@@ -62,40 +64,46 @@ def _speed_arguments(parser: argparse.ArgumentParser, default: SimSettings) -> N
         "--speculative",
         choices=["none", "mtp"],
         default="none",
-        help="mtp drafts --k tokens a step, refuses min_p and logit_bias, and exports vllm:spec_decode_* (%(default)s)",
+        help="mtp drafts --k tokens per step, refuses min_p and logit_bias, exports vllm:spec_decode_* (%(default)s)",
     )
-    speed.add_argument("--k", type=int, default=2, help="draft tokens a step with --speculative mtp (%(default)s)")
+    speed.add_argument("--k", type=int, default=2, help="draft tokens per step with --speculative mtp (%(default)s)")
     names = ", ".join(builtin_catalog().hardware())
     speed.add_argument(
         "--profile",
         default=default.profile,
         metavar="NAME",
-        help=f"hardware to play: {names}; or with the model, as h200/26b-a4b (%(default)s)",
+        help=f"hardware to play: {names}; or hardware and model, such as h200/26b-a4b (%(default)s)",
     )
-    speed.add_argument(
-        "--architecture", choices=["dense", "moe"], help="dense or moe, where the model's name does not say"
-    )
+    speed.add_argument("--architecture", choices=["dense", "moe"], help="needed if the model's name does not say it")
     speed.add_argument(
         "--time-scale",
         type=float,
         default=default.time_scale,
         metavar="X",
-        help="simulated seconds per real second: 10 plays ten times as fast (%(default)s)",
+        help="simulated seconds per real second: 10 runs ten times as fast (%(default)s)",
     )
-    speed.add_argument("--seed", type=int, default=default.seed, help="same seed, same answers (%(default)s)")
+    speed.add_argument(
+        "--seed", type=int, default=default.seed, help="the same seed gives the same answers (%(default)s)"
+    )
 
 
 def _engine_arguments(parser: argparse.ArgumentParser, default: SimSettings) -> None:
-    engine = parser.add_argument_group("engine, named as vLLM's own options")
-    engine.add_argument("--max-model-len", type=int, default=default.max_model_len, help="context (%(default)s)")
-    engine.add_argument("--max-num-seqs", type=int, default=default.max_num_seqs, help="batch seats (%(default)s)")
+    engine = parser.add_argument_group("engine, named like vLLM's own options")
+    engine.add_argument(
+        "--max-model-len", type=int, default=default.max_model_len, help="context length in tokens (%(default)s)"
+    )
+    engine.add_argument(
+        "--max-num-seqs", type=int, default=default.max_num_seqs, help="sequences per step (%(default)s)"
+    )
     engine.add_argument(
         "--max-num-batched-tokens",
         type=int,
         default=default.max_num_batched_tokens,
-        help="tokens a step, prompts included (%(default)s)",
+        help="tokens per step, prompts included (%(default)s)",
     )
-    engine.add_argument("--kv-tokens", type=int, default=default.kv_tokens, help="cache, in tokens (%(default)s)")
+    engine.add_argument(
+        "--kv-tokens", type=int, default=default.kv_tokens, help="size of the KV cache in tokens (%(default)s)"
+    )
     engine.add_argument(
         "--max-num-queued-reqs",
         type=int,
@@ -105,7 +113,7 @@ def _engine_arguments(parser: argparse.ArgumentParser, default: SimSettings) -> 
     engine.add_argument(
         "--enable-per-request-metrics", action="store_true", help="add `metrics` to answers, drafting included"
     )
-    engine.add_argument("--enable-prompt-tokens-details", action="store_true", help="tell cached_tokens in usage")
+    engine.add_argument("--enable-prompt-tokens-details", action="store_true", help="report cached_tokens in usage")
     engine.add_argument(
         "--enable-force-include-usage", action="store_true", help="put usage on every chunk of every stream"
     )
@@ -115,7 +123,7 @@ def _engine_arguments(parser: argparse.ArgumentParser, default: SimSettings) -> 
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help=f"start with a fault, as status=503 or cut=5; repeat. There are: {', '.join(Faults().as_dict())}",
+        help=f"start with a fault, such as status=503 or cut=5; repeatable: {', '.join(Faults().as_dict())}",
     )
 
 
@@ -157,7 +165,7 @@ def run(settings: SimSettings) -> None:
         f"on http://{settings.host}:{settings.port}/v1",
         file=sys.stderr,
     )
-    # After a graceful stop uvicorn raises the signal once more; what has been asked to end has ended well.
+    # After a graceful stop uvicorn raises the signal once more; a server that was asked to stop exits with 0.
     signal.signal(signal.SIGTERM, lambda *_: None)
     uvicorn.run(
         app,
@@ -172,7 +180,7 @@ def run(settings: SimSettings) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs `gateway sim`; 2 where the options make no sense."""
+    """Runs `gateway sim`. 2 where the options do not work together."""
     try:
         settings = settings_of(args)
         if args.speculative == "mtp" and settings.k == 0:

@@ -1,7 +1,7 @@
-"""Snapshots as a stream: one producer for all viewers, and none when nobody looks.
+"""Snapshots as a stream: one producer for all viewers, and none while there is no viewer.
 
 The first viewer starts the producer and the last one to leave ends it. Each tick is encoded once. A viewer that reads
-slowly misses ticks and holds nobody up. Points of the chart over time are kept between viewers.
+slowly misses ticks and delays no other. The points of the chart over time are kept between viewers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ POINTS = 600
 
 
 class Live:
-    """`events` for each viewer."""
+    """The stream of snapshots; each viewer calls `events`."""
 
     def __init__(
         self, take: Callable[[], dict[str, Any]], ending: Callable[[], bool], tick: float = TICK_SECONDS
     ) -> None:
-        """`take` makes a snapshot with a `point` in it; `ending` says that the process is to stop."""
+        """`take` makes a snapshot with a `point` in it; `ending` tells whether the process is stopping."""
         self._take = take
         self._ending = ending
         self._tick_seconds = tick
@@ -41,12 +41,13 @@ class Live:
 
     @property
     def producing(self) -> bool:
+        """Whether snapshots are being made."""
         return self._task is not None
 
     async def events(self) -> AsyncGenerator[bytes, None]:
-        """Server-sent events: at once a snapshot with the points so far, then one a tick.
+        """Server-sent events: a snapshot with the points so far at once, then one per tick.
 
-        Ends when the process is to stop. Raises NothingAvailable where too many look already.
+        Ends when the process stops. Raises NothingAvailable if there are too many viewers.
         """
         if self.viewers >= MOST_VIEWERS:
             raise NothingAvailable("too many viewers of this gateway's status", retry_after=10)
@@ -73,7 +74,7 @@ class Live:
                 self._event = _event(snapshot)
                 self._next()
         except Exception:
-            # Viewers must not wait for ever on a fault of ours; they are let go, and the page connects anew.
+            # Viewers must not wait for ever because of a fault of ours: their streams end, and the page reconnects.
             log.exception("the status stream failed")
         finally:
             self._next()

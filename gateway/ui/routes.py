@@ -1,4 +1,4 @@
-"""`GET /`, its files, and `GET /gateway/events`. The page itself tells nothing; its data are for operators."""
+"""`GET /`, its files, and `GET /gateway/events`. The page itself holds no data; the events are for operators only."""
 
 from __future__ import annotations
 
@@ -74,6 +74,7 @@ class Asset:
         }
 
     def answer(self, request: Request) -> Response:
+        """The file, or 304 if the client has it already."""
         if request.headers.get("if-none-match") == self._tag:
             return Response(status_code=304, headers=self._headers)
         return Response(self._body, headers=self._headers)
@@ -105,7 +106,7 @@ class EventStream(Response):
                     await send(_body(event))
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         except asyncio.CancelledError:
-            # The server cuts what is still open once its own time is up; there is nothing to say about it.
+            # The server cancels what is still open when it stops; nothing needs to be said about that.
             return
         finally:
             left.cancel()

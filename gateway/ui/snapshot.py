@@ -1,7 +1,7 @@
-"""The gateway as operators see it at one instant: JSON-ready, without text of requests and without secrets.
+"""The gateway as operators see it at one instant: JSON-ready, without request texts or secrets.
 
-Traffic is told from the last decisions in memory, so it covers this process and at most the last thousand requests;
-`window` says how many seconds that is. Break-even times come from the live speed curves at the present load.
+Traffic is computed from the last decisions in memory, so it covers this process and at most the last thousand
+requests; `window` says how many seconds that is. Break-even times come from the live speed curves at the present load.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT, Res
 
 
 class Snapshots:
-    """Makes them. `wall` shows seconds since the epoch."""
+    """Makes snapshots. `wall` gives seconds since the epoch."""
 
     def __init__(
         self, core: Core, reload_state: Callable[[], ReloadState | None], wall: Callable[[], float], processes: int
@@ -45,7 +45,7 @@ class Snapshots:
         self._began = core.clock()
 
     def take(self) -> dict[str, Any]:
-        """One snapshot."""
+        """The snapshot of this instant."""
         core, now = self._core, self._wall()
         reports = core.watch.checklist.reports()
         kept = core.decisions.kept()
@@ -124,7 +124,7 @@ class Snapshots:
 
 
 def traffic(kept: Sequence[Kept], now: float) -> dict[str, Any]:
-    """Sums over the last requests: rate, ends, time saved, and which task went to which pool."""
+    """Sums over the last requests: rate, failures, time saved, and which task went to which pool."""
     recent = [row for row in kept if now - row.at <= RATE_SECONDS]
     window = min(RATE_SECONDS, now - recent[0].at) if len(recent) == len(kept) and recent else RATE_SECONDS
     flow = [row for row in kept if now - row.at <= FLOW_SECONDS and row.decision and row.estimate]
@@ -154,7 +154,7 @@ def _flow(rows: Iterable[Kept]) -> list[dict[str, Any]]:
 
 
 def line(row: Kept) -> dict[str, Any]:
-    """One decision, short."""
+    """One decision in short form."""
     decision, estimate, usage = row.decision, row.estimate, row.usage
     return {
         "at": round(row.at, 3),
@@ -184,7 +184,7 @@ def _short(seconds: float | None) -> float | None:
 
 
 def point(reports: Iterable[MtpReport], now: float) -> dict[str, Any]:
-    """What the chart over time shows of this instant, by `pool model`."""
+    """This instant's values for the chart over time, by `pool model`."""
     rows = list(reports)
     return {
         "at": round(now, 1),
