@@ -34,6 +34,7 @@ from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.telemetry.checklist import MtpReport
 from gateway.telemetry.spec_decode import acceptance
+from gateway.telemetry.tpot import DEVIATIONS
 from gateway.upstream.connect import connect
 from gateway.upstream.pools import Pools
 from gateway.watch import Watch
@@ -48,8 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=_some_seconds,
-        default=30.0,
-        help="how long to look (default 30); longer is surer when traffic is thin",
+        default=60.0,
+        help="how long to look (default 60); a loss must last for a 20th of `mtp.window`, 30 s by default, to count",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -142,9 +143,19 @@ def show(found: dict[str, Any], console: Console) -> None:
             console.print(f"[{STYLES[advice['severity']]}]slices[/]: {advice['message']}")
     for line in found["disagreements"]:
         console.print(f"[bold red]policy and engine differ[/] {line}")
+    slower = {row["pool"] for row in found["pools"] if _loses(row)}
+    if any(model["crossovers"] for model in found["models"].values()):
+        console.print("by the speed profiles, with the acceptance and the load that were seen:", highlight=False)
     for name, model in found["models"].items():
         for row in model["crossovers"]:
-            console.print(f"[bold]{name}[/], {row['plain']} and {row['mtp']}, {row['summary']}", highlight=False)
+            note = "; but measured slower here, see above" if row["mtp"] in slower else ""
+            console.print(f"[bold]{name}[/], {row['plain']} and {row['mtp']}, {row['summary']}{note}", highlight=False)
+
+
+def _loses(row: dict[str, Any]) -> bool:
+    """Whether drafting was measured to cost time, by more than the error."""
+    gain = row["gain"]
+    return bool(gain and gain["tpot_improvement_ratio"] + DEVIATIONS * gain["standard_error"] < 0.0)
 
 
 def _at_load(found: dict[str, Any]) -> str:

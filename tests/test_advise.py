@@ -23,18 +23,20 @@ def sim(k: int, **faults: float) -> SimSettings:
     return SimSettings(served_names=("m",), k=k, profile="h200", time_scale=20, faults=Faults(**faults))  # type: ignore[arg-type]
 
 
-async def advised(mtp: SimSettings) -> dict[str, object]:
-    """What is found while both servers write long answers."""
+async def advised(mtp: SimSettings, *, extra: str = "", idle: str = "", seconds: float = 4.0) -> dict[str, object]:
+    """What is found while both servers write long answers, or one of them (`idle` is the other: plain, mtp)."""
     async with serve(create_app(sim(0))) as plain, serve(create_app(mtp)) as drafting, httpx.AsyncClient() as client:
-        policy = parse_policy(two_pools(plain, drafting).replace("interval: off", "interval: 200ms"), "p", {})
+        text = two_pools(plain, drafting).replace("interval: off", "interval: 200ms") + extra
+        policy = parse_policy(text, "p", {})
 
         async def write(url: str) -> None:
             while True:
                 body = {"model": "m", "messages": [{"role": "user", "content": "Write an essay."}], "max_tokens": 200}
                 await client.post(url + "/v1/chat/completions", json=body, timeout=60)
 
-        writers = [asyncio.create_task(write(url)) for url in (plain, drafting) for _ in range(8)]
-        found = await look(policy, 4.0)
+        busy = [url for name, url in (("plain", plain), ("mtp", drafting)) if name != idle]
+        writers = [asyncio.create_task(write(url)) for url in busy for _ in range(8)]
+        found = await look(policy, seconds)
         for writer in writers:
             writer.cancel()
         await asyncio.gather(*writers, return_exceptions=True)
@@ -56,6 +58,35 @@ async def test_a_healthy_pool_is_described() -> None:
     assert len(row["acceptance"]["position_acceptance_rates"]) == 2
     assert "mtp" in screen.getvalue()
     assert "m, plain and mtp, code: MTP pays for more than" in screen.getvalue()
+
+
+async def test_a_pool_that_is_measured_slower_is_never_told_to_draft_more() -> None:
+    """SPEC-06: its acceptance is as good as ever and its profile says that it pays; what was measured counts."""
+    found = await advised(sim(1, slowdown=3), extra="mtp: {window: 20s}\n", seconds=6.0)
+    pools = found["pools"]
+    assert isinstance(pools, list)
+    (row,) = pools
+    screen = io.StringIO()
+    show(found, Console(file=screen, width=300))
+
+    assert row["gain"]["tpot_improvement_ratio"] < -0.1
+    assert (row["state"], [advice["code"] for advice in row["advice"]]) == ("harmful", ["harmful"])
+    assert row["advice"][0]["tokens"] == 0
+    assert "run without it" in screen.getvalue()
+    assert "measured slower here" in screen.getvalue()
+
+
+async def test_without_the_plain_pools_answers_nothing_is_advised_but_what_is_missing() -> None:
+    """The profile would say that one more draft pays; that this one does is not measured yet."""
+    found = await advised(sim(1), idle="plain")
+    pools = found["pools"]
+    assert isinstance(pools, list)
+    (row,) = pools
+
+    assert row["gain"] is None
+    (advice,) = row["advice"]
+    assert advice["code"] == "too_few_samples"
+    assert "of plain at like load and length are needed and there are 0" in advice["message"]
 
 
 async def test_an_engine_that_does_not_do_what_the_policy_says_is_named() -> None:

@@ -10,7 +10,8 @@ The rules are those of the G4 guide (RTX PRO 6000 Blackwell, quarter slice, Gemm
 
 "Run more" is said only where it should pay: the next position's rate, extrapolated by the last decay, must lengthen
 the step's yield by more than the profile says that the step itself grows, and no measurement at that k may say
-otherwise.
+otherwise. Where there is a plain pool, k must be measured to pay by more than its error first: a profile that the
+hardware does not keep to would ask for ever more.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from enum import StrEnum
 
 from gateway.telemetry.mtp import HEALTHY_FIRST, MIN_DRAFTS, TUNED_ALERT, MtpState, Thresholds, weak_position
 from gateway.telemetry.spec_decode import Acceptance
-from gateway.telemetry.tpot import DEVIATIONS, Comparison
+from gateway.telemetry.tpot import DEVIATIONS, MIN_SAMPLES, Comparison, Lacking
 
 MAX_ADVISED = 8
 _BY = {
@@ -83,6 +84,8 @@ class Evidence:
     """The stretch that the state was judged on."""
     gain: Comparison | None = None
     """Against the plain pool."""
+    lacking: Lacking | None = None
+    """What such a comparison lacks, where there is a plain pool and no gain yet."""
     over_fewer: Comparison | None = None
     """k against k - 1 of the same pool, where both have run; `gain` is what the deeper one saves."""
     over_more: Comparison | None = None
@@ -123,7 +126,9 @@ def _acceptance(evidence: Evidence, limits: Thresholds) -> Advice | None:
 
 def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
     gain = evidence.gain
-    if gain is None or gain.gain >= limits.gain_target:
+    if gain is None:
+        return _unmeasured(evidence)
+    if gain.gain >= limits.gain_target:
         return None
     about = DEVIATIONS * gain.error
     figures = {"gain": gain.gain, "give_or_take": about, "saved_ms_per_token": gain.saved_ms}
@@ -135,7 +140,10 @@ def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
         if evidence.state is MtpState.HARMFUL:
             return Advice(Code.HARMFUL, Severity.CRITICAL, text + ": run without it", figures, 0)
         if gain.high < 0.0:
-            text += f"; this counts once it has lasted for {limits.sustain:.0f} s"
+            text += (
+                f"; once it has lasted for {limits.sustain:.0f} s: run without it. Until then send this traffic to the "
+                "plain pool, by a rule or with `x-gateway-pool: plain`"
+            )
             return Advice(Code.LOW_GAIN, Severity.WARNING, text, figures)
         return Advice(Code.LOW_GAIN, Severity.INFO, text + ": it may as well save a little", figures)
     short = 1000.0 * gain.plain_seconds * (limits.gain_target - gain.gain)
@@ -144,6 +152,28 @@ def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
         f"the target of {limits.gain_target:.0%} that costs {short:.2f} ms per token"
     )
     return Advice(Code.LOW_GAIN, Severity.INFO, text, figures | {"short_ms_per_token": short})
+
+
+def _unmeasured(evidence: Evidence) -> Advice | None:
+    """Says what is missing to tell whether drafting pays, and how to get it."""
+    lacking, found = evidence.lacking, evidence.recent
+    if lacking is None or found is None or found.drafts < MIN_DRAFTS:
+        return None
+    if evidence.state not in (MtpState.HEALTHY, MtpState.UNKNOWN):
+        return None
+    text = (
+        f"whether drafting pays is not measured yet: {MIN_SAMPLES:.0f} answers of this pool and of {lacking.plain} at "
+        f"like load and length are needed and there are {lacking.alike:.0f} ({lacking.mine:.0f} and "
+        f"{lacking.theirs:.0f} at any)"
+    )
+    if lacking.mine < MIN_SAMPLES <= lacking.theirs:
+        text += "; more traffic will tell"
+    elif lacking.theirs < MIN_SAMPLES:
+        text += f"; let {lacking.plain} have more of this traffic: raise `routing.exploration`, or add a rule"
+    else:
+        text += "; the pools do different work: `routing.exploration` sends each some of the other's"
+    figures = {"answers": lacking.mine, "plain_answers": lacking.theirs, "alike": lacking.alike}
+    return Advice(Code.TOO_FEW, Severity.INFO, text, figures)
 
 
 def _depth(evidence: Evidence, limits: Thresholds) -> Advice | None:
@@ -168,7 +198,9 @@ def _more(evidence: Evidence, limits: Thresholds, found: Acceptance) -> Advice |
     k, growth = evidence.k, evidence.step_growth
     if growth is None or not 0 < k < MAX_ADVISED or len(found.positions) != k:
         return None
-    if found.positions[0] < HEALTHY_FIRST or (evidence.gain is not None and evidence.gain.gain <= 0):
+    if found.positions[0] < HEALTHY_FIRST or evidence.lacking is not None:
+        return None
+    if evidence.gain is not None and evidence.gain.low <= 0.0:
         return None
     if evidence.over_more is not None and evidence.over_more.gain <= 0:
         return None

@@ -194,6 +194,7 @@ class MtpChecklist:
             k=entry.k,
             recent=recent,
             gain=gain,
+            lacking=None if gain else self._gains.lacking(key, entry.k, self._plain_pools(key), now),
             over_fewer=self._gains.depths(key, entry.k, now),
             over_more=self._gains.depths(key, entry.k + 1, now),
             step_growth=self._step_growth(pool.name, entry, now),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from gateway.telemetry.source import PlainSpeed
-from gateway.telemetry.tpot import Comparison, TpotTable, against, compare
+from gateway.telemetry.tpot import Comparison, Lacking, TpotTable, against, compare, lacking
 
 Key = tuple[str, str]
 """Pool and model, by the policy's names."""
@@ -57,6 +57,15 @@ class Gains:
                 found = self._at(key, k, plain, now, mine.band)
                 return found or self._pairs(key, k, plain, now)
         return None
+
+    def lacking(self, key: Key, k: int, plain: Sequence[str], now: float) -> Lacking | None:
+        """How far `present` is from a comparison; None without a plain pool, where there is none to come."""
+        found = [
+            lacking(tables.get((*key, k)), tables.get((pool, key[1], 0)), pool, now)
+            for tables in (self._requests, self._engines)
+            for pool in plain
+        ]
+        return max(found, key=lambda one: (one.alike, min(one.mine, one.theirs), one.mine + one.theirs), default=None)
 
     def by_load(self, key: Key, k: int, plain: Sequence[str], now: float) -> tuple[Comparison, ...]:
         """One comparison for each band of load at which the pool has served lately and there is something to say."""

@@ -139,6 +139,9 @@ class _Cell:
         return max(self.square_sum / self.weight - self.mean**2, 0.0) / (self.count - 1.0)
 
 
+_Cells = Mapping[Bucket, _Cell]
+
+
 class TpotTable:
     """One pool's seconds per token by bucket. An observation fades by e in `tau` seconds."""
 
@@ -185,13 +188,38 @@ def _enough(cell: _Cell) -> bool:
     return cell.weight >= MIN_BUCKET and cell.count >= MIN_BUCKET
 
 
+def _alike(mine: _Cells, theirs: _Cells, load: int | None = None) -> tuple[list[Bucket], float]:
+    """The buckets that both know well enough, and the answers in them of the side that has fewer."""
+    common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b]) and load in (None, b[0])]
+    return common, min(sum(cells[b].weight for b in common) for cells in (mine, theirs))
+
+
+@dataclass(frozen=True, slots=True)
+class Lacking:
+    """Why two pools could not be compared: `MIN_SAMPLES` answers of each at like load and length are needed."""
+
+    plain: str
+    mine: float
+    """The drafting pool's answers, at whatever load and length; faded ones counted in part."""
+    theirs: float
+    """The plain pool's."""
+    alike: float
+    """Of the side that has fewer, in buckets that both know."""
+
+
+def lacking(mtp: TpotTable | None, plain: TpotTable | None, name: str, now: float) -> Lacking:
+    """What the tables hold towards a comparison with the plain pool of that name."""
+    mine, theirs = (table.cells(now) if table else {} for table in (mtp, plain))
+    ours, others = (sum(cell.weight for cell in cells.values()) for cells in (mine, theirs))
+    return Lacking(name, ours, others, _alike(mine, theirs)[1])
+
+
 def compare(
     mtp: TpotTable, plain: TpotTable, now: float, source: str, load: int | None = None
 ) -> Comparison | None:  # fmt: skip
     """The two tables' common buckets, of one band of load or of all; None where these hold too little."""
     mine, theirs = mtp.cells(now), plain.cells(now)
-    common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b]) and load in (None, b[0])]
-    samples = min(sum(mine[b].weight for b in common), sum(theirs[b].weight for b in common))
+    common, samples = _alike(mine, theirs, load)
     if not common or samples < MIN_SAMPLES:
         return None
     total = log_ratio = variance = log_plain = 0.0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gateway.telemetry.advice import Advice, Code, Evidence, Severity, advise
 from gateway.telemetry.mtp import MtpState, Thresholds
+from gateway.telemetry.tpot import Lacking
 from tests.telemetry.helpers import accepted, gain
 
 LIMITS = Thresholds()
@@ -82,7 +83,8 @@ def test_a_loss_is_told_with_its_error() -> None:
     assert (unsure.code, unsure.severity, unsure.tokens) == (Code.LOW_GAIN, Severity.INFO, None)
     assert "give or take 4.0%: it may as well save" in unsure.message
     assert (new.code, new.severity, new.tokens) == (Code.LOW_GAIN, Severity.WARNING, None)
-    assert "once it has lasted for 30 s" in new.message
+    assert "once it has lasted for 30 s: run without it" in new.message
+    assert "x-gateway-pool: plain" in new.message
 
 
 def test_figures_of_the_engines_are_called_that() -> None:
@@ -111,6 +113,32 @@ def test_a_deeper_k_that_was_measured_slower_is_not_advised_again() -> None:
     assert advise(replace(code, over_more=gain(-0.03)), LIMITS) == ()
     assert _only(replace(code, over_more=gain(0.06))).code is Code.MORE
     assert advise(replace(code, gain=gain(-0.01)), LIMITS)[0].code is Code.LOW_GAIN
+
+
+def test_a_deeper_k_is_not_advised_before_this_one_is_measured_to_pay() -> None:
+    """SPEC-06: with a plain pool beside it a profile's word is not enough: first comes what the measurement lacks."""
+    code = replace(GOOD, recent=accepted(0.75, 0.55), step_growth=1.03, gain=None)
+    few = _only(replace(code, lacking=Lacking("plain", 54.0, 6.0, 0.0)))
+    apart = _only(replace(code, lacking=Lacking("plain", 54.0, 40.0, 3.0)))
+    idle = _only(replace(code, lacking=Lacking("plain", 6.0, 54.0, 0.0)))
+
+    assert {row.code for row in (few, apart, idle)} == {Code.TOO_FEW}
+    assert "20 answers of this pool and of plain at like load" in few.message
+    assert "there are 0 (54 and 6 at any); let plain have more of this traffic" in few.message
+    assert "there are 3 (54 and 40 at any); the pools do different work" in apart.message
+    assert idle.message.endswith("more traffic will tell")
+    assert _only(code).code is Code.MORE
+    assert Code.MORE not in [row.code for row in advise(replace(code, gain=gain(0.02, error=0.015)), LIMITS)]
+
+
+def test_what_else_is_wrong_is_not_drowned() -> None:
+    """Where acceptance says what to do, or there is hardly any, the missing comparison is not told besides."""
+    lacking = Lacking("plain", 5.0, 5.0, 0.0)
+    drifting = replace(GOOD, state=MtpState.DRIFTING, recent=accepted(0.25, 0.10), gain=None, lacking=lacking)
+    nothing = replace(GOOD, state=MtpState.UNKNOWN, recent=None, gain=None, lacking=lacking)
+
+    assert _only(drifting).code is Code.DRIFT
+    assert "drafts in the last" in _only(nothing).message
 
 
 def test_a_k_that_was_measured_slower_than_one_less_is_undone() -> None:

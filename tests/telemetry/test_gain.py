@@ -84,6 +84,22 @@ def test_a_pool_without_a_plain_one_has_no_gain() -> None:
     assert found.by_load(KEY, 0, PLAIN, 0.0) == ()
 
 
+def test_what_a_comparison_lacks_is_counted() -> None:
+    """Answers of each side, and those at like load and length; of two plain pools, the one that is nearer."""
+    found = gains()
+    answers(found, "mtp", 4, 0.010, 54)
+    answers(found, "plain", 4, 0.010, 6)
+    answers(found, "plain", 64, 0.040, 30)
+    far = found.lacking(KEY, 2, ["other", "plain"], 0.0)
+
+    assert found.present(KEY, 2, PLAIN, 0.0) is None
+    assert far is not None
+    assert (far.plain, far.mine, far.theirs, far.alike) == ("plain", 54.0, 36.0, 6.0)
+    assert found.lacking(KEY, 2, [], 0.0) is None
+    answers(found, "plain", 4, 0.010, 14)
+    assert found.present(KEY, 2, PLAIN, 0.0) is not None
+
+
 def test_every_load_has_its_own_gain() -> None:
     """Dense models gain at light load and lose at a high one, which one figure over all loads hides."""
     found = gains(learned)
