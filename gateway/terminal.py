@@ -33,16 +33,16 @@ def print_explanation(found: dict[str, Any], console: Console | None = None) -> 
     """Prints an explanation: the request's features, its estimate, each pool's expected time, and the choice."""
     console = console or Console()
     estimate, decision = found["estimate"], found["decision"]
-    told = Table(title=f"model {found['model']}", title_justify="left", show_header=False, box=None, pad_edge=False)
+    summary = Table(title=f"model {found['model']}", title_justify="left", show_header=False, box=None, pad_edge=False)
     shown = {k: v for k, v in found["features"].items() if v not in (None, [], 0, 0.0, "none", False)}
-    told.add_row("features", "  ".join(f"{name}={_plain(value)}" for name, value in shown.items()))
-    told.add_row(
+    summary.add_row("features", "  ".join(f"{name}={_plain(value)}" for name, value in shown.items()))
+    summary.add_row(
         "estimate",
         f"[bold]{estimate['task']}[/], {estimate['output_tokens']:g} output tokens "
         f"(p50 {estimate['p50']:g}, p90 {estimate['p90']:g}), "
         f"confidence {estimate['confidence']:g} from {estimate['source']}",
     )
-    console.print(told)
+    console.print(summary)
     pools = Table("pool", "kind", "expected", "")
     for row in found["pools"]:
         won = row["pool"] == decision["pool"]

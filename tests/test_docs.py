@@ -124,6 +124,15 @@ def names_in(module: Path) -> set[str]:
     return found
 
 
+def test_every_module_is_on_the_map() -> None:
+    """A newcomer finds each package, and each module beside them, in the README's tables."""
+    section = README.partition("## How a request travels")[2].partition("\n## ")[0]
+    modules = [path.name for path in (ROOT / "gateway").glob("*.py") if not path.name.startswith("__")]
+    packages = [f"{path.parent.name}/" for path in (ROOT / "gateway").glob("*/__init__.py")]
+
+    assert [name for name in sorted(modules + packages) if f"`{name}" not in section] == []
+
+
 def test_the_map_leads_to_names_that_exist() -> None:
     """Each question of the table "where to look" is answered by modules and names of today."""
     section = README.partition("Where to look for one behaviour")[2].partition("**Words.**")[0]

@@ -1,1 +1,1 @@
-
+"""The policy file: read, checked with the place of every error, watched, and shown."""
