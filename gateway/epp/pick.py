@@ -28,7 +28,7 @@ from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease, heed_refusal
-from gateway.upstream.pool import NOBODY, Pool
+from gateway.upstream.pool import NOTHING, Pool
 from gateway.upstream.proxy import Opened
 from gateway.upstream.retry import error_code
 
@@ -99,7 +99,7 @@ class Picker:
                     address = of(endpoint.url)
                     if address is None or (subset is not None and address not in subset):
                         found.add(endpoint.url)
-        return frozenset(found) if found else NOBODY
+        return frozenset(found) if found else NOTHING
 
     def _served_by(
         self,

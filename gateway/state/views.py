@@ -31,10 +31,10 @@ def _unpack(blob: bytes) -> View | None:
         data: Any = orjson.loads(blob)
         if data["version"] != _VERSION:
             return None
-        endpoints, works, hung = data["endpoints"], set(data.get("works", ())), set(data.get("hung", ()))
+        counted, works, hung = data["endpoints"], set(data.get("works", ())), set(data.get("hung", ()))
         endpoints = {
             str(name): EndpointView(int(n), bool(shut), name in works, name in hung)
-            for name, (n, shut) in ({name: (0, 0) for name in works} | endpoints).items()
+            for name, (n, shut) in ({name: (0, 0) for name in works} | counted).items()
         }
         return View(endpoints, {str(name): int(n) for name, n in data["keys"].items()})
     except (ValueError, TypeError, KeyError, AttributeError):

@@ -29,7 +29,7 @@ from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.fair import FairQueue
 from gateway.upstream.lease import Lease
 from gateway.upstream.places import Places
-from gateway.upstream.pool import NOBODY, Pool
+from gateway.upstream.pool import NOTHING, Pool
 from gateway.upstream.refusals import down_text, full_error
 from gateway.upstream.waiter import Lane, Waiter
 
@@ -68,7 +68,7 @@ class Admission:
         priority: int = 0,
         key: str | None = None,
         *,
-        exclude: Set[str] = NOBODY,
+        exclude: Set[str] = NOTHING,
         urgent: bool = False,
     ) -> Lease:
         """A slot in one of these pools, best first, at an endpoint whose URL is not excluded. `work` is in seconds.
@@ -77,7 +77,7 @@ class Admission:
         """
         return self.take(order, exclude) or await self.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
 
-    def take(self, order: tuple[str, ...], exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
+    def take(self, order: tuple[str, ...], exclude: Set[str] = NOTHING, prefer: str | None = None) -> Lease | None:
         """A slot now, unless there is none or others wait for it. `prefer` is a URL in the first pool."""
         pools = self._pools
         for name in order:
@@ -94,7 +94,7 @@ class Admission:
         priority: int,
         key: str | None,
         *,
-        exclude: Set[str] = NOBODY,
+        exclude: Set[str] = NOTHING,
         urgent: bool = False,
     ) -> Lease:
         """The slow path of `admit`, after `take` has found nothing. Raises as `admit` does."""

@@ -232,16 +232,16 @@ class Endpoint:
         """Lets requests that have no byte yet go to another endpoint, if there is one."""
         for lease in [lease for lease in self.leases if not lease.answered]:
             if lease.move is not None:
-                lease.move(False)
+                lease.move(anyway=False)
 
     def end_waiting(self) -> None:
         """Ends requests whose extra time is meant for a working engine, if this one's metrics show that it is idle."""
         limit, now = self.timeouts.first_byte, self.clock()
-        if limit is None or not self.tells(now) or now - self.generated_at < limit:
+        if limit is None or not self.counts_tokens(now) or now - self.generated_at < limit:
             return
         for lease in [lease for lease in self.leases if lease.more and not lease.answered]:
             if lease.move is not None and now - lease.since >= limit:
-                lease.move(True)
+                lease.move(anyway=True)
 
     def judge(self, lease: Lease, result: Result) -> None:
         """Passive health: what a request's end says about this endpoint."""
@@ -268,7 +268,7 @@ class Endpoint:
         """When it last showed that it is working on requests like this one."""
         return max(self.answered_at, self.generated_at) if lease.more else self.answered_at
 
-    def tells(self, now: float) -> bool:
+    def counts_tokens(self, now: float) -> bool:
         """Whether its `/metrics` have recently counted tokens, so that an idle engine is known from a working one."""
         return now - self.heard_at < WORKING_SECONDS
 

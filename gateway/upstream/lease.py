@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.types import Result
@@ -37,6 +36,12 @@ class Holder(Protocol):
     def name(self) -> str: ...
 
     def freed(self, since: float) -> None: ...
+
+
+class Move(Protocol):
+    """Ends the wait for the first byte, so that another endpoint is tried; with `anyway`, even if there is no other."""
+
+    def __call__(self, *, anyway: bool) -> None: ...
 
 
 class Lease:
@@ -83,9 +88,8 @@ class Lease:
         """Whether the error in the answer is the request's own fault."""
         self.blameless = False
         """Whether its end says nothing about the endpoint."""
-        self.move: Callable[[bool], None] | None = None
-        """Ends the wait for the first byte, so that another endpoint is tried; called with True, even if there is no
-        other. None once it is too late for that."""
+        self.move: Move | None = None
+        """None once it is too late to move."""
         endpoint.in_flight += 1
         endpoint.started += 1
         endpoint.leases.add(self)

@@ -17,14 +17,14 @@ from gateway.upstream.lease import Lease
 from gateway.upstream.pickers import FEW, least_loaded, two_of
 from gateway.upstream.retry import RetryBudget
 
-NOBODY: frozenset[str] = frozenset()
+NOTHING: frozenset[str] = frozenset()
 BUSY_FACTOR, BUSY_MARGIN = 2.0, 4
 """A cached prefix justifies an endpoint with up to twice the mean number of requests, plus a few."""
 DRAWS = 3
 """Pairs of endpoints drawn at random before all of a large pool are looked at."""
 LONGEST_RETRY_AFTER = 60
 """Seconds."""
-LATEST = 0.05
+NEWEST_WEIGHT = 0.05
 """Weight of the newest request in the mean time that a request keeps its slot."""
 
 
@@ -71,7 +71,7 @@ class Pool:
         self.budget = RetryBudget(policy.retry.budget)
         self.queued = 0
         self.waited_seconds = 0.0
-        self._kept: float | None = None
+        self._mean_hold: float | None = None
         """Mean seconds for which recent requests kept their slots; None before the first one ended."""
         self.rejected: Counter[str] = Counter()
         self._rng = rng
@@ -106,7 +106,9 @@ class Pool:
     def freed(self, since: float) -> None:
         """Call when a lease taken at `since` was given back. Requests of other pools may wait for the same slice."""
         seconds = self._clock() - since
-        self._kept = seconds if self._kept is None else self._kept + LATEST * (seconds - self._kept)
+        self._mean_hold = (
+            seconds if self._mean_hold is None else self._mean_hold + NEWEST_WEIGHT * (seconds - self._mean_hold)
+        )
         self._door.freed()
 
     def load(self) -> PoolLoad:
@@ -127,7 +129,7 @@ class Pool:
         """Whether a request may wait for this pool: a slot can become free, or that is about to be known."""
         return self.ready > 0 or self._promising() > 0
 
-    def lease(self, exclude: Set[str] = NOBODY, prefer: str | None = None) -> Lease | None:
+    def lease(self, exclude: Set[str] = NOTHING, prefer: str | None = None) -> Lease | None:
         """Counts one request into the best available endpoint whose URL is not excluded, or returns None.
 
         `prefer` is the URL of an endpoint that is taken if possible, unless it is far busier than the others.
@@ -147,7 +149,7 @@ class Pool:
         )
         return next(found, None)
 
-    def pick(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
+    def pick(self, now: float, exclude: Set[str] = NOTHING) -> Endpoint | None:
         """The endpoint that the next request would get, or None if there is no room. Counts nothing."""
         if 0 < self._limit <= self.in_flight:
             return None
@@ -169,7 +171,7 @@ class Pool:
         now, patience = self._clock(), self.policy.limits.queue_wait
         return any(e.promising(now, patience) for e in self.endpoints if e.url not in exclude)
 
-    def trial(self, now: float, exclude: Set[str] = NOBODY) -> Endpoint | None:
+    def trial(self, now: float, exclude: Set[str] = NOTHING) -> Endpoint | None:
         """Of the endpoints that only their breakers keep shut, the one that would be tried first."""
         if 0 < self._limit <= self.in_flight:
             return None
@@ -193,8 +195,8 @@ class Pool:
         """
         now = self._clock()
         if self.ready:
-            kept = self._age(now) if self._kept is None else self._kept
-            seconds = (self.waiting + 1) * kept / max(self.in_flight, 1)
+            hold = self._age(now) if self._mean_hold is None else self._mean_hold
+            seconds = (self.waiting + 1) * hold / max(self.in_flight, 1)
             if self.waiting:
                 seconds = min(seconds, self.policy.limits.queue_wait)
         else:

@@ -18,7 +18,7 @@ from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.lease import Lease, SharedLimit
 from gateway.upstream.pace import laggards
-from gateway.upstream.pool import NOBODY, Pool
+from gateway.upstream.pool import NOTHING, Pool
 from gateway.upstream.shed import Shedder
 
 MakeConnector = Callable[[EndpointPolicy, PoolPolicy], Connector]
@@ -57,7 +57,7 @@ class Pools:
     def find(self, name: str) -> Pool | None:
         return self._pools.get(name)
 
-    def lease(self, pool: str, exclude: Set[str] = NOBODY) -> Lease | None:
+    def lease(self, pool: str, exclude: Set[str] = NOTHING) -> Lease | None:
         """A slot in one pool now, bypassing the queue, or None."""
         found = self._pools.get(pool)
         return found.lease(exclude) if found else None

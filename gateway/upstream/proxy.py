@@ -170,7 +170,7 @@ class Attempts:
         call = self._call
         lease.move, lease.stream = self._move, call.stream
         # More time is for an engine that its page shows at work; of one that tells nothing the limit is all there is.
-        lease.more = call.more() if call.more and lease.endpoint.tells(self.sent_at) else 0.0
+        lease.more = call.more() if call.more and lease.endpoint.counts_tokens(self.sent_at) else 0.0
         try:
             opened = await _attempt(lease, call, self._pools)
             lease.move = None
@@ -241,7 +241,7 @@ class Attempts:
         finally:
             self.waited += self._pools.clock() - began
 
-    def _move(self, anyway: bool) -> None:
+    def _move(self, *, anyway: bool) -> None:
         """The endpoint was found dead: gives it up, as long as that is allowed and there is another, or `anyway`."""
         if self._moved or self._task is None:
             return

@@ -59,6 +59,6 @@ def is_stalled(endpoint: Endpoint, stall: float | None, seconds: float) -> bool:
         endpoint.silent += seconds
         return limit is not None and endpoint.silent >= limit
     now = endpoint.clock()
-    more = 0.0 if endpoint.tells(now) else min((lease.more for lease in endpoint.leases), default=0.0)
+    more = 0.0 if endpoint.counts_tokens(now) else min((lease.more for lease in endpoint.leases), default=0.0)
     endpoint.silent += seconds * limit / (limit + more)
     return min(endpoint.silent, now - endpoint.generated_at) >= limit

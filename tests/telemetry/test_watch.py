@@ -111,6 +111,6 @@ def test_an_endpoint_hears_from_its_page_whether_its_engine_makes_tokens() -> No
         page = engine(MODEL, num_requests_running=1.0, **counts)
         watch.view.accept(MTP, PageReader().read(page.encode(), clock()), 0)
         watch.tick()
-        told.append((endpoint.tells(clock()), clock() - endpoint.generated_at < 5.0))
+        told.append((endpoint.counts_tokens(clock()), clock() - endpoint.generated_at < 5.0))
 
     assert told == [(False, False), (True, False), (True, False), (True, True)]
