@@ -4,8 +4,8 @@ The few messages of OTLP's traces are written here, field by field (opentelemetr
 the usual package for them cannot be installed beside Envoy's messages: both bring `opentelemetry/proto`, in versions
 that exclude each other. Runs in the thread of the SDK's batches.
 
-What the collector refuses for now is tried again within the time limit, as OTLP says; then the batch is lost. That is
-logged when it begins and when it ends, and holds nobody up.
+What the collector refuses temporarily is tried again within the time limit, as OTLP says; then the batch is lost. The
+first loss and the recovery are logged.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ KNOWN_REMOTE, REMOTE = 0x100, 0x200
 
 
 class OtlpExporter(SpanExporter):
-    """One endpoint. Raises ValueError or OSError for variables that make no sense."""
+    """Sends to one collector. Raises ValueError or OSError for unusable variables."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         self._url = _endpoint(env)
         parts = urlsplit(self._url)
         self._shown = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-        """Without what may be a secret: user, password and query."""
+        """The URL without what may be secret: user, password and query."""
         self._seconds = float(_variable(env, "TIMEOUT") or 10_000) / 1000.0
         self._packed = _variable(env, "COMPRESSION") == "gzip"
         self._stopped = Event()

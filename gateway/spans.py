@@ -3,12 +3,12 @@
     request (server)
       estimate      from the body's end: features and length
       decide        the pool, a second opinion included
-      queue         waiting for a place, where there was any
+      queue         waiting for a slot, if it waited
       attempt       (client) each try upstream; the back end's own spans hang below it
       stream        first to last byte of a streamed answer
 
-A request makes its ids when it begins, for the back end to continue, and all spans at its end, from the `Outcome`. So
-spans are finished records when they reach the SDK's batches, which a thread of the SDK sends.
+A request's ids are made when it begins, so that the back end can continue the trace, and all its spans when it ends,
+from the `Outcome`. So spans are finished when they reach the SDK's batches, which a thread of the SDK sends.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from gateway.types import Api, Features, Outcome, PoolCost, Result, Structure
 
 SERVICE = "mtp-gateway"
 CLOSE_SECONDS = 5.0
-"""What the last batch may take when the gateway stops."""
+"""Seconds that the last batch may take when the gateway stops."""
 MOST_TEXT = 256
-"""Characters kept of what a client chose freely."""
+"""Characters that are kept of text that a client chooses freely."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"})
 OPERATIONS = {Api.CHAT: "chat", Api.COMPLETIONS: "text_completion", Api.RESPONSES: "chat", Api.MESSAGES: "chat"}
 _FAILED = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
@@ -54,7 +54,7 @@ def exporter_named(name: str, env: Mapping[str, str]) -> SpanExporter:
 
 
 class Spans:
-    """`start`, then `begin` each request and `observe` its outcome; `aclose` at the end."""
+    """Call `start`, then `begin` for each request and `observe` with its outcome; `aclose` at the end."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class Spans:
         self._out: BatchSpanProcessor | None = None
 
     def start(self) -> None:
-        """Begins to send, in a thread of the SDK."""
+        """Starts sending, in a thread of the SDK."""
         self._out = BatchSpanProcessor(self._exporter)
 
     async def aclose(self) -> None:
-        """Sends what is left, once and for a few seconds at most: a collector that is gone holds nobody up."""
+        """Sends what is left, once and for a few seconds at most, so that a dead collector does not delay the stop."""
         if (out := self._out) is None:
             return
         self._out = None

@@ -1,13 +1,12 @@
 """Which headers cross the gateway, and how: pure functions on raw header lists, names in lower case.
 
-Towards the back end go the client's headers without: hop-by-hop headers and those that `Connection` names, framing and
-`host` (the connector's own), credentials and cookies (they belong to the gateway; the endpoint's own key is set
-instead), `x-gateway-*`. `accept-encoding` stays, because a body is relayed as it is, under its own label. A
-`forwarded` or `x-forwarded-*` header stays too and the peer's address is appended where given; vLLM reads it only
-for its access log.
+The back end gets the client's headers except: hop-by-hop headers and those that `Connection` names, framing and `host`
+(the connector sets its own), credentials and cookies (they are for the gateway; the endpoint's own key is set instead),
+and `x-gateway-*`. `accept-encoding` stays, because a body is relayed as it is, with its own label. `forwarded` and
+`x-forwarded-*` stay too, and the peer's address is appended if given; vLLM reads it only for its access log.
 
-Towards the client go the back end's headers without: hop-by-hop headers, `server` and `date` (the gateway's own are
-sent), `x-request-id` and `x-gateway-*` (ours), and `alt-svc`, which names another address of the back end's origin.
+The client gets the back end's headers except: hop-by-hop headers, `server` and `date` (the gateway's own are sent),
+`x-request-id` and `x-gateway-*` (ours), and `alt-svc`, which names another address of the back end's origin.
 `set-cookie` passes, each on a line of its own, as every end-to-end header does (RFC 9110, 5.1).
 """
 
@@ -121,7 +120,7 @@ def client_request_id(client_headers: Headers) -> bytes | None:
 
 
 def framing_fault(headers: Headers) -> str | None:
-    """Why an answer's end can't be known for certain (RFC 9112, 6.3), or None.
+    """Why the end of an answer cannot be determined for certain (RFC 9112, 6.3), or None.
 
     The only transfer coding is `chunked`: others would lose their label, which is hop-by-hop, on the way to the client.
     """

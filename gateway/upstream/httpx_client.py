@@ -1,12 +1,12 @@
-"""The other connector: httpx, for TLS, HTTP/2 and proxies. Several times the cost of the lean one, same behaviour.
+"""The other connector: httpx, for TLS, HTTP/2 and proxies. It behaves like the lean one, at several times the cost.
 
 Each exchange runs in a task of its own that owns everything of httpx's. The task is cancelled exactly once, however
-often its user is, because a second cancellation amid httpcore's clean-up would leak the connection.
+often its user is, because a second cancellation during httpcore's clean-up would leak the connection.
 
-httpx can't tell whether a server took a request before it closed a kept connection. A reset is taken as "not taken" and
-sent again once, on a connection that is new or freshly checked; a connection closed in good order is not. Two more
-things httpx can't do: hear an answer while it still sends the body, and drop a connection on which bytes follow an
-answer, so that a back end that breaks HTTP's rules is met better by the lean connector.
+httpx cannot tell whether a server took a request before it closed an idle connection. After a reset the request counts
+as not taken and is sent again once, on a new or freshly checked connection; after an orderly close it is not. Nor can
+httpx receive an answer while it is still sending the body, or drop a connection on which bytes follow an answer, so the
+lean connector copes better with back ends that break HTTP's rules.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gateway.upstream.httpx_response import HttpxResponse
 
 
 def translate(error: httpx.TransportError) -> GatewayError:
-    """Our error for one of httpx's; read limits aren't among them, because this module keeps those itself."""
+    """Our error for one of httpx's. Read timeouts are not among them, as this module enforces them itself."""
     match error:
         case httpx.ConnectTimeout():
             return UpstreamTimeout("connecting to the back end took too long", phase="connect")
@@ -51,7 +51,7 @@ def translate(error: httpx.TransportError) -> GatewayError:
 
 
 def _was_cut(error: httpx.RemoteProtocolError) -> bool:
-    """Whether what httpx calls a protocol error is merely an end that came too soon."""
+    """Whether httpx's protocol error is merely a connection that ended too soon."""
     # Broken syntax is h11's complaint; httpcore itself raises for a missing answer and for HTTP/2's resets.
     core = error.__cause__
     complaint = core.__context__ if core else None
@@ -59,11 +59,11 @@ def _was_cut(error: httpx.RemoteProtocolError) -> bool:
 
 
 class _Reset(ConnectionLost):
-    """A kept connection was reset before the answer's head."""
+    """An idle connection was reset before the answer's head."""
 
 
 class HttpxConnector:
-    """See `client.Connector`. `limit` bounds the exchanges at one time; 0 is no limit."""
+    """See `client.Connector`. `limit` bounds concurrent exchanges; 0 is no limit."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class HttpxConnector:
 
     def statistics(self) -> ConnectorStatistics:
         pool = getattr(self._client._transport_for_url(self._url), "_pool", None)
-        # httpx shows its pool nowhere in public; without one (a later httpx) the figure is 0.
+        # httpx has no public access to its pool; if a later httpx has no such attribute, the figure is 0.
         idle = sum(connection.is_idle() for connection in pool.connections) if pool is not None else 0
         return ConnectorStatistics(active=len(self._exchanges), idle=idle, opened=self._opened)
 

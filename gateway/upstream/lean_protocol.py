@@ -1,10 +1,10 @@
 """One HTTP/1.1 connection to a back end: an asyncio protocol around the httptools parser.
 
-A `LeanConnection` serves one `LeanResponse` at a time. What comes goes through the parser into the response's pieces
-and wakes its reader once for all that came together. Reading pauses while more than `HIGH_WATER` bytes wait.
+A `LeanConnection` serves one `LeanResponse` at a time. Received bytes go through the parser into the response's pieces,
+and its reader is woken once for all that came together. Reading pauses while more than `HIGH_WATER` bytes wait.
 
-Each connection has one deadline and at most one timer. Moving the deadline later is an assignment; the timer, when it
-fires, looks at the deadline and sleeps on. So limits cost no timer per request, let alone per piece.
+Each connection has one deadline and at most one timer. Moving the deadline to a later time is an assignment; when the
+timer fires, it looks at the deadline and is set again. So limits cost no timer per request, let alone per piece.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _NEVER = math.inf
 
 
 class Stale(ConnectionLost):
-    """A kept connection that the server had closed without taking the request, so sending again is safe."""
+    """An idle connection that the server had closed without taking the request, so that sending it again is safe."""
 
 
 class Owner(Protocol):
-    """The pool that a connection belongs to. Exactly one of the two ends each use."""
+    """The connector that a connection belongs to. Exactly one of the two calls ends each use."""
 
     keep_alive: float
 
     def keep(self, connection: LeanConnection) -> bool:
-        """Takes back a connection that is free; False if it is to be closed."""
+        """Takes back a connection that has become idle; False if it is to be closed."""
 
     def drop(self, connection: LeanConnection) -> None:
-        """Forgets a connection that is closed, used or idle."""
+        """Forgets a connection that was closed, whether in use or idle."""
 
 
 class _Stop(Exception):
@@ -53,7 +53,7 @@ class _Stop(Exception):
 
 
 class LeanConnection(asyncio.Protocol):
-    """One socket. Free (in its owner's pool) or busy with one response; closed for good once it fails."""
+    """One socket: idle, or busy with one response; closed for good once it fails."""
 
     def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -78,7 +78,7 @@ class LeanConnection(asyncio.Protocol):
     def start(
         self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, *, is_head: bool
     ) -> LeanResponse:
-        """Begins an exchange. The connection must be free and open."""
+        """Begins an exchange. The connection must be idle and open."""
         assert self._transport is not None
         self._response = response = LeanResponse(self, timeouts)
         self._headers = response.headers
@@ -108,7 +108,7 @@ class LeanConnection(asyncio.Protocol):
             self._transport.resume_reading()
 
     def fail(self, error: BaseException | None = None) -> None:
-        """Closes the socket now; a response under way ends with `error`. Idempotent."""
+        """Closes the socket now; a running response ends with `error`. Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -137,7 +137,7 @@ class LeanConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         response = self._response
         if response is None:
-            # Nothing was asked: an error page for an idle connection, or worse. It must not meet the next request.
+            # Not an answer: an error page for an idle connection, or worse. It must not be read as the next answer.
             self.fail()
             return
         self._silence += len(data)
@@ -231,7 +231,7 @@ class LeanConnection(asyncio.Protocol):
             self._keep = self._parser.should_keep_alive()
 
     def _finish(self, response: LeanResponse) -> None:
-        """The answer is whole: the response stands by itself, the connection is free or closed."""
+        """The answer is complete: detaches the response; the connection becomes idle or is closed."""
         if not self._keep or self._pump is not None:
             self.fail()
             return

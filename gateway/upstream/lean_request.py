@@ -27,11 +27,11 @@ async def framed(body: bytes | AsyncIterator[bytes]) -> AsyncGenerator[bytes | m
 
 
 def request_was_taken(transport: asyncio.BaseTransport | None) -> bool:
-    """Whether the server, whose FIN has just come, had read the request; False where the system can't tell.
+    """Whether the server, whose FIN has just come, had read the request; False if the system cannot tell.
 
-    A server that closes with our bytes unread sends RST, and one that closed before they arrived hasn't acknowledged
-    them. What is left, a FIN after everything was acknowledged, is a server that read the request and gave up on it:
-    sending it again would be a second attempt, which only the caller may make.
+    A server that closes with our bytes unread sends RST, and one that closed before they arrived has not acknowledged
+    them. So a FIN after everything was acknowledged means that the server read the request and gave up on it: sending
+    it again would be a second attempt, which only the caller may make.
     """
     if transport is None or not hasattr(socket, "TCP_INFO"):
         return False

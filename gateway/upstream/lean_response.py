@@ -1,10 +1,10 @@
 """The answer that a lean connection carries: a list of pieces on one side, `read` or `pour` on the other.
 
-While it is poured, pieces go from the connection's callback to whoever takes them, and no task wakes between. The
-task that pours wakes for the end, an error, and a taker that wants no more for now.
+While it is poured, pieces go from the connection's callback to the taker without waking a task. The task that pours is
+woken at the end, for an error, and when the taker wants no more for now.
 
-The connection lets go of the response once the last byte has come, so a slow reader holds memory that is bounded by the
-pause in reading, but no connection.
+The connection detaches from the response once the last byte has come. So a slow reader holds no connection, but only
+memory, which the pause in reading bounds.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LeanResponse:
         self._complete = False
         self._error: BaseException | None = None
         self._take: Take | None = None
-        """Where pieces are poured to just now."""
+        """The current taker of poured pieces."""
         self._waiter: asyncio.Future[None] | None = None
 
     async def wait_for_head(self) -> None:
@@ -110,9 +110,9 @@ class LeanResponse:
         self._pieces.clear()
 
     async def _news(self) -> None:
-        """Waits until the connection has something to say; raises what it failed with."""
+        """Waits until something has happened on the connection; raises what it failed with."""
         if self._connection is None:
-            # Raised once and let go, here too: kept, it would tie response, traceback and frames into a cycle.
+            # Raised once and dropped: kept, it would tie response, traceback and frames into a cycle.
             error, self._error = self._error, None
             try:
                 raise error or ConnectionLost("the response is closed")
@@ -133,7 +133,7 @@ class LeanResponse:
         return data
 
     def arrived(self) -> None:
-        """Something has come, and more will: pours it, or wakes the reader."""
+        """Called when something has come and more will: pours it, or wakes the reader."""
         take, connection = self._take, self._connection
         if take is not None and self._pieces and connection is not None:
             try:

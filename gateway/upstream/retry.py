@@ -1,6 +1,6 @@
-"""Which failures another endpoint may not have, and how many of them may be tried again.
+"""Which failures are worth retrying at another endpoint, and how many retries a pool may have.
 
-    class         what happened                                         again?
+    class         what happened                                         retried?
     connect       no connection: nothing was sent                       yes, costs neither an attempt nor the budget
     connections   the endpoint's own connection limit: nothing sent     likewise
     lost          cut, reset or not HTTP, before the answer was due     yes
@@ -10,21 +10,21 @@
     moved         the endpoint was found dead while the request waited  yes, without the budget: the dead do no work
     hung          no first byte in time, for this request or any other
                   there: the endpoint counts as dead from then on       yes
-    overdue       likewise beside others that had theirs, many times
-                  later than was expected: stuck                        yes
-    late          likewise, for a stream whatever was expected, and     yes, where another endpoint answers others
-                  for a whole answer that had time for its tokens       meanwhile and lets nobody wait for long
-    timeout       likewise, for a whole answer of unknown length        no: the engine may be at work on it
+    overdue       no first byte in time although others there had
+                  theirs, and much later than expected: stuck           yes
+    late          likewise, for a stream whatever was expected, and     yes, if another endpoint meanwhile answers
+                  for a whole answer that had time for its tokens       others and lets none wait for long
+    timeout       likewise, for a whole answer of unknown length        no: the engine may be working on it
     4xx           the request is at fault                               no, and never counted against the endpoint
 
-Repeating is safe as long as the client has not got a byte: inference has no side effect but its cost, and the first
-connection is closed before the second request goes out, upon which vLLM aborts the first. After the first content
-byte nothing is ever repeated, because the client would read the beginning twice.
+A retry is safe as long as the client has not received a byte: inference has no side effect but its cost, and the first
+connection is closed before the second request is sent, upon which vLLM aborts the first. After the first content byte
+nothing is ever retried, because the client would read the beginning twice.
 
-`retry.attempts` bounds the requests that one client request sends; the budget bounds them over all: where every request
-fails for a reason that the next back end may share, back ends would get a multiple of the load (after tower's
-`retry/budget`). An endpoint whose breaker is shut works for nobody, so what it had goes elsewhere without the budget,
-as much as it may be: its load is moved, not repeated.
+`retry.attempts` bounds the requests that are sent for one client request; the budget bounds them for a pool: if every
+request fails for a reason that the next back end may share, back ends would get a multiple of the load (after tower's
+`retry/budget`). An endpoint whose breaker is shut does no work, so all of its requests go elsewhere without the budget:
+its load is moved, not repeated.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from gateway.upstream.window import Window
 RETRY_STATUSES = frozenset({502, 503})
 BUDGET_SECONDS = 10.0
 BUDGET_FLOOR = 10
-"""Retries per window that are always there, so that a quiet pool can fail over at all."""
+"""Retries per window that are always allowed, so that a quiet pool can fail over at all."""
 LONGEST_REST = 60.0
-"""Seconds; a back end that asks for more with `Retry-After` is asked again after this."""
+"""Seconds; a back end whose `Retry-After` asks for more is tried again after this."""
 FREE = frozenset({"connect", "connections"})
 """Classes in which nothing was sent."""
 WITHOUT_BUDGET = FREE | {"moved"}
 
 OVERDUE = 2.0
-"""A first byte's time limit that is so many times the expected time finds a request stuck, not long."""
+"""A request counts as stuck, and not as long, if its limit for the first byte is this many times the expected time."""
 
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
 _ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"error")')
@@ -58,15 +58,15 @@ class Moved(ConnectionLost):
 
 
 class Hung(UpstreamTimeout):
-    """No first byte in time at an endpoint that is found hung by just that."""
+    """No first byte in time, by which the endpoint is found hung."""
 
 
 class Overdue(UpstreamTimeout):
-    """No first byte in time, which is `OVERDUE` times what the request was expected to take, or more."""
+    """No first byte in `OVERDUE` times the time that the request was expected to take, or more."""
 
 
 class Late(UpstreamTimeout):
-    """No first token in time, though others there had theirs: a queue that is too long for it."""
+    """No first token in time although others there had theirs: the engine's queue is too long for it."""
 
 
 class RetryBudget:
@@ -79,7 +79,7 @@ class RetryBudget:
         self._window = Window(BUDGET_SECONDS)
 
     def deposit(self, now: float) -> None:
-        """A request was sent that is not a retry."""
+        """Counts a request that is not a retry."""
         self._window.add(now)
 
     def has(self, now: float) -> bool:
@@ -96,7 +96,7 @@ class RetryBudget:
 
 
 def class_of(error: Exception | None) -> str | None:
-    """The class of a failed attempt that another endpoint may not have; None for one that is not repeated."""
+    """The class of a failed attempt that is worth retrying elsewhere; None for one that is not."""
     if isinstance(error, ConnectFailed):
         return "connect"
     if isinstance(error, NothingAvailable):
@@ -117,7 +117,8 @@ def class_of(error: Exception | None) -> str | None:
 
 
 def class_of_answer(status: int, first: bytes | None) -> str | None:
-    """The class of an answer that is better got elsewhere; None for one to relay. `first`: a stream's first event."""
+    """The class of an answer that is worth retrying elsewhere; None for one to relay. `first` is a stream's first
+    event."""
     if status in RETRY_STATUSES:
         return f"status_{status}"
     if first is None or status != 200:
@@ -146,12 +147,13 @@ def error_code(first: bytes) -> int | None:
 
 
 def first_event_ended(buffer: bytes) -> bool:
-    """Whether a stream's beginning holds a whole line of data; comments, empty lines and other fields are none."""
+    """Whether the beginning of a stream holds a whole line of data; comments and other fields do not count."""
     return re.search(rb"(?:^|[\r\n])data:[^\r\n]*[\r\n]", buffer) is not None
 
 
 def rest_seconds(headers: Headers) -> float | None:
-    """What `Retry-After` asks for, bounded; None without one that can be read. A date counts from the answer's own."""
+    """Seconds that `Retry-After` asks for, bounded; None if there is none that can be read. A date is relative to the
+    answer's own `Date`."""
     fields = dict(headers)
     text = fields.get(b"retry-after", b"").decode("latin-1").strip()
     if text.isascii() and text.isdigit():
