@@ -1,7 +1,7 @@
 """Cross-origin requests of browsers, by the policy's `server.cors`; off unless it names origins.
 
-A preflight is answered here and needs no key, since browsers send none with it. No credentials mode: keys travel in a
-header, so cookies are neither asked for nor sent.
+A preflight is answered here and needs no key, since browsers send none with it. There is no credentials mode: keys are
+sent in a header, and cookies are not used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Headers = list[tuple[bytes, bytes]]
 
 
 def allowed_origin(scope: Scope, origins: Collection[str]) -> bytes | None:
-    """The request's origin if the policy allows it, as it is to be repeated; None for others and without one."""
+    """The request's origin if the policy allows it; None for others, and for requests without an origin."""
     for name, value in scope["headers"]:
         if name == b"origin":
             return bytes(value) if "*" in origins or value.decode("latin-1") in origins else None
@@ -28,7 +28,7 @@ def allowed_origin(scope: Scope, origins: Collection[str]) -> bytes | None:
 
 
 def preflight(scope: Scope, origin: bytes) -> Headers | None:
-    """The headers that answer a preflight, or None where the request is none."""
+    """The headers that answer a preflight; None if the request is not a preflight."""
     asked = {name: value for name, value in scope["headers"] if name.startswith(b"access-control-request-")}
     method = asked.get(b"access-control-request-method")
     if scope["method"] != "OPTIONS" or method is None:
@@ -42,11 +42,12 @@ def preflight(scope: Scope, origin: bytes) -> Headers | None:
 
 
 def origin_headers(origin: bytes) -> Headers:
+    """The headers that allow an origin to read an answer."""
     return [(b"access-control-allow-origin", origin), (b"vary", b"origin")]
 
 
 def exposing(send: Send, origin: bytes) -> Send:
-    """Lets the page read the answer, an error of ours included. What a back end says about origins is replaced."""
+    """Lets the page read the answer, including our own errors. A back end's own CORS headers are replaced."""
     own = [*origin_headers(origin), (b"access-control-expose-headers", _EXPOSED)]
 
     async def sending(message: Message) -> None:

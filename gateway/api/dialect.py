@@ -1,12 +1,12 @@
-"""How each API words the errors that the gateway makes, and how the end of its streams is known.
+"""How each API formats the gateway's errors, and how the end of its streams is recognised.
 
-An SDK picks its exception by status and reads the message where its own API has it, so an error must have the form of
-the API that was called. Errors of a back end pass through as they are and have that form already.
+An SDK picks its exception by status and reads the message where its own API puts it, so an error must have the format
+of the API that was called. Errors of a back end pass through unchanged and have that format already.
 
   OPENAI     `{"error": {message, type, param, code}}`; a stream ends with `[DONE]`
-  RESPONSES  the same object; in a stream an `error` event, whose data also carries the object, for the SDKs raise on it
+  RESPONSES  the same object; in a stream an `error` event whose data also contains the object, as the SDKs raise on it
   MESSAGES   `{"type": "error", "error": {type, message}}`, Anthropic's
-  PASSED     OpenAI's; a stream of a format that is not known here is whole when it ends in good order
+  PASSED     OpenAI's; a stream of an unknown format is complete when it ends in good order
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _ANTHROPIC_TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """One API's form."""
+    """One API's formats."""
 
     body: Callable[[GatewayError], bytes]
-    """An error as the body of an answer."""
+    """Makes the body of an error answer."""
     event: Callable[[GatewayError, bytes], bytes]
-    """An error within a stream, whose tail is given. Begins with a line end, which closes an unfinished event."""
+    """Makes an error event, given the stream's tail. It begins with a line end, which closes an unfinished event."""
     tail: Callable[[], StreamTail]
     usage: Callable[[bytes], Usage | None]
     finish_reason: Callable[[bytes], str | None]
     clean_end: bool = False
-    """Whether a stream that ends in good order is whole, whatever it said last."""
+    """Whether a stream that ends in good order is complete, whatever its last event."""
 
 
 def _openai_body(error: GatewayError) -> bytes:

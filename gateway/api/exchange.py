@@ -1,7 +1,7 @@
 """The record of one request while it runs, and the one place where it ends.
 
-`Exchange.finish` closes the upstream answer, gives the lease back and makes the `Outcome`, exactly once, whatever
-ended the request. Metrics, logs and learning read the outcome; nothing else learns from a request.
+`Exchange.finish` closes the upstream answer, releases the lease and makes the `Outcome`, exactly once, however the
+request ends. Metrics, logs and learning read the outcome; nothing else learns from a request.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Observer = Callable[[Outcome], None]
 
 
 class Exchange:
-    """Mutable on purpose: hops write what they find, `finish` reads it."""
+    """Mutable on purpose: each hop writes what it finds, and `finish` reads it."""
 
     __slots__ = (
         "_observers",
@@ -61,7 +61,7 @@ class Exchange:
         self.ticket: Ticket | None = None
         self.trace: Trace | None = None
         self.canary: str | None = None
-        """The canary policy's hash, where it decides."""
+        """The canary policy's hash, if the canary decides."""
         self.model: str | None = None
         """The policy's, once it is known."""
         self.lease: Lease | None = None
@@ -70,16 +70,16 @@ class Exchange:
         self.sent_upstream: float | None = None
         self.waited = 0.0
         self.whole = False
-        """Whether the answer had passed to its end mark when the client left."""
+        """Whether the whole answer, up to its end mark, had been sent when the client left."""
         self.first_byte: float | None = None
         self.attempts = 0
         self.translated: tuple[str, ...] = ()
-        """Fields of the body that were sent upstream under their new name."""
+        """Fields of the body that were translated to their new name."""
         self.on_first: Callable[[bytes], None] | None = None
         """Called with the beginning of the back end's answer: a stream's first event, else all that was gathered."""
         self.status = 0
         self.result = Result.BACKEND_ERROR
-        """Until a hop knows better: a request that dies unexplained counts as failed."""
+        """Set by the hops; a request that ends without explanation counts as failed."""
         self.error: str | None = None
         self.usage: Usage | None = None
         self.finish_reason: str | None = None

@@ -1,4 +1,4 @@
-"""A decision without a request: hops 2 to 4 by the code of the request path, for `explain` on the wire and offline."""
+"""A decision without sending a request: hops 2 to 4 of the request path, for `explain` over HTTP and offline."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from gateway.types import NO_HINTS, Api, Decision, Features, LoadView, Need, Poo
 
 
 class IdlePools:
-    """Every pool up and idle: the view of a decision that is made away from the live gateway."""
+    """A view of the pools in which all are up and idle, for decisions away from a live gateway."""
 
     def load(self, pool: str) -> PoolLoad:
         return PoolLoad(up=1)
 
 
 def format_of(data: dict[str, object]) -> Api:
-    """The format of a body that came without its path. A Messages body that has nothing of its own is chat as well."""
+    """The API of a body whose path is unknown. A Messages body without fields of its own counts as chat."""
     if "messages" in data:
         return Api.MESSAGES if "system" in data or "stop_sequences" in data else Api.CHAT
     return Api.RESPONSES if "input" in data else Api.COMPLETIONS
 
 
 def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: Head) -> dict[str, Any]:
-    """The public explanation of one body. Raises what a real request would raise before it is sent."""
+    """The public explanation of one body. Raises what a real request would raise before it was sent."""
     policy = active.policy
     hints = head.hints if policy.server.client_hints else NO_HINTS
     _, body, _ = renewed(raw, parse_body(raw), policy.server.guided, lambda action: None)
@@ -47,7 +47,7 @@ def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: 
 
 
 def asks_first(policy: Policy, model: Model, features: Features, body: Body, decision: Decision) -> bool:
-    """Whether a label would be read off the prefill, see `labels`: where no pool answers so, it is decoded."""
+    """Whether a label would first be asked for without decoding, see `labels`."""
     if not model.decisions or features.api is not Api.CHAT or features.thinking or model.reasoning == "always":
         return False
     able = any(Need.LOGPROBS not in policy.pools[name].refuses for name in decision.order)

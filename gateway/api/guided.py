@@ -1,15 +1,15 @@
-"""The old `guided_*` fields, put under the name that vLLM still reads.
+"""The old `guided_*` fields, translated to the name that vLLM still reads.
 
 vLLM 0.12 removed `guided_choice`, `guided_json`, `guided_regex` and `guided_grammar` and ignores them silently: status
-200 and an unconstrained answer. By the policy's `server.guided` such a request is
+200 and an unconstrained answer. Depending on the policy's `server.guided`, such a request is
 
-  translate   sent with a `structured_outputs` that says the same, written in front of the client's own bytes; every
-              other byte stays, the old field included. The answer names it in `x-gateway-translated`.
+  translate   sent with an equivalent `structured_outputs`, inserted before the client's own fields; every other byte
+              stays, the old field included. The answer names the field in `x-gateway-translated`.
   refuse      answered with 400
   pass        sent as it is
 
-and counted in each case. A request that already has the new form, or a `response_format`, is left alone: there the old
-field has no meaning. Every vLLM that serves Gemma 4 reads `structured_outputs`, so no version is asked for.
+and counted in each case. A request that already has the new field, or a `response_format`, is left alone: there the old
+field has no effect. Every vLLM that serves Gemma 4 reads `structured_outputs`, so versions need not be checked.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The frame around every proxied request: one place where it begins and one where it ends.
 
-A handler is an ASGI application. It fills an `Exchange` while it serves; whatever comes out of `serve` (an answer,
-an error of ours, the client leaving, the server stopping), the `finally` here ends the request exactly once.
+A handler is an ASGI application. It fills an `Exchange` while it serves. However `serve` ends (an answer, an error of
+ours, the client leaving, the server stopping), the `finally` here ends the request exactly once.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from gateway.upstream.client import Headers
 log = logging.getLogger("gateway.request")
 
 HEADER_BYTES = 65_536
-"""Far above any client's, and below what a back end's own server takes."""
+"""Far more than any client sends, and less than a back end's own server accepts."""
 
 
 @record
 class Incoming:
-    """One request on its way in: who asks, under which policy, and the record of it."""
+    """One request on its way in: its head and client, the policy that it keeps to its end, and its record."""
 
     scope: Scope
     head: Head
@@ -57,7 +57,7 @@ class Handler:
         raise NotImplementedError
 
     def dialect(self, path: str) -> Dialect:
-        """The form of errors and streams on a path."""
+        """The format of errors and streams on a path."""
         return OPENAI
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -88,7 +88,7 @@ class Handler:
             if not down.absorb_cancel():
                 raise
         except Exception:
-            # A fault of ours: the traceback names code and never the body; the client gets a shape that it knows.
+            # A fault of ours: the traceback shows code and never the body; the client gets an error in the usual shape.
             log.exception("request %s failed inside the gateway", exchange.request_id)
             failed = InternalError("the gateway failed on this request; see its log")
             await _answer(core, active, exchange, down, dialect, failed)
@@ -108,9 +108,10 @@ async def _answer(
     *,
     closing: bool = False,
 ) -> None:
-    """Answers with an error of ours, if the status has not gone out; else the connection is cut by returning.
+    """Answers with an error of ours if the status has not been sent; otherwise returning cuts the connection.
 
-    A stream of which only heartbeats have gone out is told within."""
+    A stream of which only heartbeats have been sent gets the error as an event.
+    """
     exchange.error = error.code
     exchange.result = _result_of(error)
     if down.started:

@@ -13,27 +13,27 @@ _TASKS = {task.value: task for task in Task}
 
 @dataclass(slots=True)
 class Head:
-    """The parts of a request's head that have a meaning here; everything else is only forwarded."""
+    """The parts of a request's head that matter here; everything else is only forwarded."""
 
     size: int = 0
     """Bytes of all names and values."""
     content_length: int | None = None
     content_type: bytes = b""
     content_encoding: bytes = b""
-    """How the body is packed, in lower case; empty for not at all, also once it has been unpacked."""
+    """How the body is compressed, in lower case; empty if it is not, or no longer."""
     unpacked: bool = False
-    """Whether the body was unpacked here, so that its label must not go on."""
+    """Whether the body was decompressed here, so that `content-encoding` must not be forwarded."""
     request_id: str | None = None
     """The client's own id, kept if it is printable ASCII of a sane length."""
     credential: bytes | None = field(default=None, repr=False)
     """The API key from `Authorization: Bearer`, `x-api-key` or `api-key`."""
     hints: Hints = NO_HINTS
     matched: dict[str, str] = field(default_factory=dict)
-    """The values of those headers that conditions of the policy ask for."""
+    """The values of the headers that the policy's conditions look at."""
 
 
 def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) -> Head:
-    """One pass. Never raises: a header that makes no sense is as good as absent."""
+    """Reads the head in one pass. Never raises: a malformed header counts as absent."""
     head = Head()
     hints: dict[str, str] = {}
     for name, value in headers:
@@ -62,7 +62,7 @@ def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) 
 
 
 def read_hints(raw: dict[str, str]) -> Hints:
-    """Hints by header name without its prefix; a value that cannot be read is no hint."""
+    """The hints, from values by header name without its prefix. Values that cannot be read are ignored."""
     tokens = raw.get("output-tokens", "")
     return Hints(
         pool=raw.get("pool") or None,

@@ -1,7 +1,7 @@
 """`/v1/models`: the policy's models, with what their back ends report about them.
 
-The list is the policy's, so a back end that is down takes nothing from it. Fields of a back end's own entry (for
-example `max_model_len`) are kept; the answer of each endpoint is remembered for a few seconds.
+The list is the policy's, so a back end that is down removes nothing from it. Fields of a back end's own entry (such as
+`max_model_len`) are added; the answer of each endpoint is cached for a few seconds.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ KEEP_SECONDS = 10.0
 
 
 def may_use(key: AccessKey | None, model: Model) -> bool:
+    """Whether the key's `models` include this one."""
     return key is None or key.models is None or model.name in key.models
 
 
@@ -79,9 +80,9 @@ class ModelList:
             answer = await self._fetch.get(endpoint.url, "/v1/models", endpoint.api_key, ASK_SECONDS)
             cards = {row["id"]: row for row in orjson.loads(answer)["data"]}
         except (FetchFailed, ValueError, KeyError, TypeError):
-            # A back end that cannot say what it serves only leaves the list without its details.
+            # If a back end cannot say what it serves, the list only lacks its details.
             pass
-        # Found endpoints come and go: what is not asked again is not kept.
+        # Discovered endpoints come and go: those that are not asked again are forgotten.
         await self._fetch.forget(endpoint.url)
         self._cards = {url: card for url, card in self._cards.items() if now - card[0] < KEEP_SECONDS}
         self._cards[endpoint.url] = (now, cards)

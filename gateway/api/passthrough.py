@@ -1,10 +1,10 @@
 """Every path that is not routed by an estimate: relayed to a pool of the named model, by model and health only.
 
-That is every other `/v1/` path, and vLLM's own ones outside it (embeddings, scores, ranks, tokens, `/invocations`).
-No client is blocked by what this gateway has not heard of. The model is read from a JSON body or a multipart form;
-a request without one goes to the first model of the policy. Forms (audio) are streamed through, see `form.py`; they
-go upstream as the client packed them. What must never be reachable (development and LoRA-loading routes, paths that
-climb) is refused here; vLLM's development routes lie outside the paths above anyway.
+That is every other `/v1/` path, and vLLM's own paths outside it (embeddings, scores, ranks, tokens, `/invocations`), so
+that no client is blocked by a path that this gateway does not know. The model is read from a JSON body or a multipart
+form; a request without one goes to the policy's first model. Forms (audio) are streamed through unchanged, see
+`form.py`. What must never be reachable (LoRA-loading routes, paths with `..`) is refused here; vLLM's development
+routes lie outside these paths.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ PATHS = frozenset(
         "/invocations",
     }
 )
-"""vLLM's paths outside `/v1/` that pass."""
+"""vLLM's paths outside `/v1/` that are passed on."""
 BYTES_PER_TOKEN = 4
-"""A rough charge against a key's input limit; nothing is estimated here, and no usage need come back."""
+"""For a rough charge against a key's input limit: nothing is estimated here, and the answer may have no usage."""
 FORBIDDEN = ("load_lora_adapter", "unload_lora_adapter")
 
 
@@ -91,14 +91,14 @@ class PassThrough(Handler):
 async def _then_watch(
     down: Downstream, pieces: AsyncIterator[bytes], task: asyncio.Task[Any] | None
 ) -> AsyncIterator[bytes]:
-    """The pieces, and after the last one the watch for the client's leaving, which takes over the receiving."""
+    """The pieces; after the last one, the watch for a client that leaves takes over receiving."""
     async for piece in pieces:
         yield piece
     down.watch(task)
 
 
 def named(policy: Policy, asked: str | None) -> Model:
-    """The model of that name, or the first one where none is named. Raises UnknownModel."""
+    """The model of that name, or the first one if none is named. Raises UnknownModel."""
     return concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
 
 
@@ -110,7 +110,7 @@ def plan_for(incoming: Incoming, model: Model, asked: str | None, body: BodyFor)
 
 
 def allowed(model: Model, key: AccessKey | None) -> tuple[str, ...]:
-    """The model's pools that the key may use. Raises Forbidden where that is none."""
+    """The model's pools that the key may use. Raises Forbidden if there is none."""
     if key is None or key.pools is None:
         return model.pools
     if pools := tuple(name for name in model.pools if name in key.pools):
@@ -119,7 +119,7 @@ def allowed(model: Model, key: AccessKey | None) -> tuple[str, ...]:
 
 
 def readable(raw: bytes) -> Body | None:
-    """The body's view where it is a JSON object; what is not is for the back end to judge."""
+    """The view of a body that is a JSON object; None for others, which the back end judges."""
     try:
         return parse_body(raw)
     except BadRequest:
@@ -127,12 +127,12 @@ def readable(raw: bytes) -> Body | None:
 
 
 def concrete(policy: Policy, model: Model) -> Model:
-    """A model that chooses by task has no task here: its last choice stands for it."""
+    """The model itself; for one that chooses by task, which is unknown here, its last choice."""
     return policy.models[model.choose[-1].model] if model.choose else model
 
 
 def check_path(path: bytes) -> None:
-    """Refuses paths that mean another path to the back end, and routes that change the engine."""
+    """Raises NotFound for paths that a back end may read as another path, and for routes that change the engine."""
     lowered = path.lower()
     if b".." in lowered or b"%" in lowered or b"\\" in lowered or b"//" in lowered or b";" in lowered:
         raise NotFound("no such path")

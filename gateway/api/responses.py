@@ -1,11 +1,11 @@
-"""`/v1/responses/{id}` and `/v1/responses/{id}/cancel`: an answer that one endpoint keeps is asked for there.
+"""`/v1/responses/{id}` and `/v1/responses/{id}/cancel`: sent to the endpoint that stores the response.
 
-vLLM keeps stored responses in the process that made them. So the id is read from the beginning of every answer to
-`/v1/responses` and kept with its endpoint, for the latest `KEPT` answers of this process. An id that is not known (it
-came through another worker or replica, or before a restart) is asked for at each endpoint in turn, and the first that
-knows it answers; so nothing need be shared. Such a request costs no engine time and stands in no queue.
+vLLM stores responses in the process that made them. So the id is read from the beginning of every answer to
+`/v1/responses` and kept with its endpoint, for the latest `KEPT` answers of this process. For an unknown id (of another
+worker or replica, or from before a restart) each endpoint is asked in turn, and the first that knows it answers; so
+nothing needs to be shared. Such a request costs no engine time and is not queued.
 
-An id that was made under one key is unknown to the others. An id of another worker is as good as its secrecy.
+An id that was made under one key is unknown to other keys. Ids of other workers are protected only by being secret.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PREFIX = "/v1/responses/"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where a response is kept."""
+    """Where a response is stored."""
 
     model: str
     pool: str
@@ -47,14 +47,14 @@ class Home:
 
 
 class Homes:
-    """The latest responses by id; bounded, the oldest is forgotten first."""
+    """The latest responses by id; a bounded number, of which the oldest is forgotten first."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._kept = kept
         self._homes: OrderedDict[str, Home] = OrderedDict()
 
     def learn(self, beginning: bytes, home: Home) -> None:
-        """Reads the id in the beginning of an answer: its first `id` is the response's own."""
+        """Reads the id from the beginning of an answer, whose first `id` is the response's own."""
         if found := _ID.search(beginning):
             self._homes[found[1].decode()] = home
             if len(self._homes) > self._kept:

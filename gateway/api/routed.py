@@ -21,12 +21,12 @@ from gateway.api.usage import leaves_usage_open
 from gateway.errors import MethodNotAllowed
 from gateway.policy.schema import Facts, Model
 from gateway.request.parse import parse_body, rewrite_model
-from gateway.types import NO_HINTS, Api, Hints
+from gateway.types import NO_HINTS, Api, Features, Hints
 
 log = logging.getLogger("gateway.prompts")
 
 LOGGED_BYTES = 65_536
-"""As much of a request's body is written to the log where the policy wants that (`logging.prompts`)."""
+"""Bytes of a request's body that are logged if the policy asks for it (`logging.prompts`)."""
 LABELLED = "/v1/chat/completions"
 """Where a choice among labels may be answered without decoding."""
 DIALECTS = {Api.RESPONSES: RESPONSES, Api.MESSAGES: MESSAGES}
@@ -38,7 +38,7 @@ class RoutedApi(Handler):
     def __init__(
         self, core: Core, api: Api, homes: Homes, forward: Forward = forward, labels: LabelDesk | None = None
     ) -> None:
-        """`labels` answers choices among labels, where the gateway may answer by itself."""
+        """`labels` answers choices among labels without decoding; None if this gateway may not send requests itself."""
         super().__init__(core)
         self._forward = forward
         self._api = api
@@ -60,7 +60,7 @@ class RoutedApi(Handler):
         raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
         model = find_model(policy, body.model)
         if policy.logging.prompts:
-            _tell(exchange.request_id, model.name, raw)
+            _log_body(exchange.request_id, model.name, raw)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
         exchange.features = features = core.learned.features(body, self._api, hints)
         if active.trial is not None and active.trial.takes(body.model, features, hints):
@@ -77,7 +77,7 @@ class RoutedApi(Handler):
             trace.admitted = core.clock()
         exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
         if active.opinion and active.opinion.wanted(estimate, exchange.decision):
-            await self._ask_again(incoming, active.opinion, model, facts, hints)
+            await self._ask_again(incoming, active.opinion, features, model, facts, hints)
         if trace is not None:
             trace.decided = core.clock()
         tried: Tried = frozenset()
@@ -98,19 +98,20 @@ class RoutedApi(Handler):
             plan = self._follow(incoming, plan, body.data.get("previous_response_id"))
         await self._forward(core, incoming, plan)
 
-    async def _ask_again(self, incoming: Incoming, desk: OpinionDesk, model: Model, facts: Facts, hints: Hints) -> None:
-        """Decides once more on a second opinion's length, if there is one in time."""
+    async def _ask_again(
+        self, incoming: Incoming, desk: OpinionDesk, features: Features, model: Model, facts: Facts, hints: Hints
+    ) -> None:
+        """Decides again with the length from a second opinion, if it comes in time."""
         core, exchange = self.core, incoming.exchange
-        assert exchange.features is not None
-        if (tokens := await desk.ask(exchange.features)) is None:
+        if (tokens := await desk.ask(features)) is None:
             return
-        exchange.features = features = replace(exchange.features, hint_tokens=tokens)
+        exchange.features = features = replace(features, hint_tokens=tokens)
         exchange.estimate = estimate = core.learned.estimate(features, model)
         router, facts = incoming.active.router, replace(facts, task=estimate.task, output_tokens=estimate.output_tokens)
         exchange.decision = router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
 
     def _follow(self, incoming: Incoming, plan: Plan, previous: object) -> Plan:
-        """Notes where this response will be kept, and sends it to where the one that it continues is."""
+        """Notes where this response will be stored, and sends the request to where the one that it continues is."""
         exchange, policy = incoming.exchange, incoming.active.policy
         exchange.on_first = lambda beginning: self._learn(incoming, plan.model, plan.asked, beginning)
         home = self._homes.find(previous, exchange.key) if previous else None
@@ -130,7 +131,7 @@ class RoutedApi(Handler):
             self._homes.learn(beginning, Home(model.name, lease.pool, lease.endpoint.url, asked, served, key))
 
 
-def _tell(request_id: str, model: str, raw: bytes) -> None:
+def _log_body(request_id: str, model: str, raw: bytes) -> None:
     """Writes a request's body to the log, on one line."""
     text = raw[:LOGGED_BYTES].replace(b"\n", b" ").replace(b"\r", b" ").decode(errors="replace")
     log.info("prompt", extra={"fields": {"id": request_id, "model": model, "body": text}})

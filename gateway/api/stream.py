@@ -1,8 +1,8 @@
-"""What the gateway learns from an answer's bytes while they pass: near nothing per piece, the rest from the tail.
+"""What the gateway reads from an answer's bytes as they pass: almost nothing per piece, the rest from the tail.
 
-Per piece: append a reference, and hold back the last line if it is not whole. Holding costs the client nothing (no
-SSE reader acts on half a line) and keeps two promises: an in-band error after a cut starts on a clean line, and a
-rewritten model name is never cut. At the end: finish reason and usage are searched in the last few kilobytes.
+Per piece: append a reference, and hold back the last line if it is incomplete. Holding costs the client nothing (no
+SSE reader acts on half a line) and keeps two promises: an in-band error after a cut starts on a new line, and a
+rewritten model name is never cut. At the end: look for finish reason and usage in the last few kilobytes.
 JSON strings escape their quotes, so an unescaped `"usage":` is always a key and never text of the answer.
 """
 
@@ -16,7 +16,7 @@ from gateway.types import Usage
 
 TAIL_BYTES = 16_384
 HOLD_BYTES = 262_144
-"""A line longer than this is passed on in parts, so that memory stays bounded."""
+"""Longer lines are passed on in parts, so that memory stays bounded."""
 
 _FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]{1,32})"')
 _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
@@ -31,7 +31,7 @@ class StreamTail:
 
     __slots__ = ("_pieces", "_size", "error_seen")
     named = False
-    """Whether the end is an event of its own, without which a stream is never whole."""
+    """Whether the format has an end event, without which a stream is never complete."""
 
     def __init__(self) -> None:
         self._pieces: deque[bytes] = deque()
@@ -61,7 +61,7 @@ class StreamTail:
 
 
 class LineHold:
-    """Cuts pieces at line ends: `take` returns what may pass now and keeps the started line for the next call."""
+    """Cuts pieces at line ends: `take` returns whole lines and keeps an incomplete one for the next call."""
 
     __slots__ = ("_held",)
 
@@ -79,7 +79,7 @@ class LineHold:
         return piece[:cut]
 
     def rest(self) -> bytes:
-        """What is still held: passed on at a proper end, dropped after a cut."""
+        """What is still held, to be sent at a proper end and dropped after a cut."""
         held, self._held = self._held, b""
         return held
 

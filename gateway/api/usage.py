@@ -1,11 +1,11 @@
-"""Asking a stream for its token counts where the client did not, and hiding the answer to that question exactly.
+"""Asking for a stream's token counts if the client did not, and hiding exactly what that adds.
 
-Learning needs the counts of every finished answer. For a stream the OpenAI API tells them only when asked
-(`stream_options.include_usage`), in one more chunk with no choices, and marks every other chunk with `"usage":null`.
-The question is put into the client's bytes without touching any other; the chunk and the marks are taken out again.
-A client that says anything about `stream_options` itself has settled the matter. So has a back end that tells usage
-unasked (vLLM's `--enable-force-include-usage`): its clients get what they would get without a gateway. Which back
-ends do is seen on the first streams of a pool, which are not asked.
+Learning needs the counts of every finished answer. For a stream the OpenAI API reports them only on request
+(`stream_options.include_usage`), in one more chunk without choices, and marks every other chunk with `"usage":null`.
+The field is inserted into the client's bytes without touching the others; the chunk and the marks are removed again.
+If the client sets `stream_options` itself, nothing is added. Nor is it for back ends that report usage unasked (vLLM's
+`--enable-force-include-usage`): their clients get what they would get without a gateway. Which back ends do so is
+learned from the first streams of a pool, for which usage is not requested.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from gateway.request.parse import Body
 
 SILENT_STREAMS = 3
-"""Streams of a pool that have to end without usage before it is asked for."""
+"""Streams of a pool that must end without usage before it is requested."""
 _QUESTION = b'"stream_options":{"include_usage":true},'
 _MARK = b',"usage":null'
 _CHUNK = re.compile(rb'data:[^\r\n]*"choices"\s*:\s*\[\s*\][^\r\n]*"usage"\s*:\s*\{[^\r\n]*')
@@ -34,24 +34,24 @@ def asking_for_usage(raw: bytes) -> bytes:
 
 
 class UsageHabits:
-    """Which pools keep usage to themselves unless asked."""
+    """Which pools report usage only on request."""
 
     def __init__(self) -> None:
         self._silent: dict[str, int] = {}
-        """Finished streams in a row that told nothing unasked; below zero for a pool that once told."""
+        """Consecutive streams that ended without usage; negative for a pool that has reported it unasked."""
 
     def asks(self, pool: str) -> bool:
-        """Whether streams of the pool are to be asked."""
+        """Whether usage is to be requested from the pool's streams."""
         return self._silent.get(pool, 0) >= SILENT_STREAMS
 
     def learn(self, pool: str, told: bool) -> None:
-        """Takes a finished stream that nobody asked for usage."""
+        """Takes a finished stream for which usage was not requested; `told` says whether it came all the same."""
         seen = self._silent.get(pool, 0)
         self._silent[pool] = -1 if told or seen < 0 else seen + 1
 
 
 class UsageHider:
-    """Takes the usage chunk, and the marks of the others, out of whole lines of a stream. One per stream."""
+    """Removes the usage chunk, and the marks of the other chunks, from whole lines of a stream. One per stream."""
 
     __slots__ = ("_ends", "_half")
 
@@ -59,7 +59,7 @@ class UsageHider:
         self._ends = 0
         """Line ends still to be dropped: the chunk's own and the blank line's."""
         self._half = False
-        """The last one dropped was a CR at the edge of a piece; an LF that follows belongs to it."""
+        """Whether the last one dropped was a CR at the end of a piece; an LF that follows belongs to it."""
 
     def __call__(self, lines: bytes) -> bytes:
         if self._half and lines:
