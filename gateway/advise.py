@@ -72,7 +72,10 @@ def main(args: argparse.Namespace) -> int:
     elif found["reached"]:
         show(found, console if console.is_terminal else Console(width=PLAIN_WIDTH))
     if not found["reached"]:
-        print("gateway: no endpoint of the policy could be read; are the back ends up?", file=sys.stderr)
+        print(
+            "gateway: no endpoint of the policy could be read, for the reasons above; are the back ends up?",
+            file=sys.stderr,
+        )
         return 1
     return 0
 
@@ -124,6 +127,14 @@ def _row(report: MtpReport, watch: Watch) -> dict[str, Any]:
 
 def show(found: dict[str, Any], console: Console) -> None:
     """The findings for people."""
+    if not found["pools"]:
+        console.print(
+            "no pool drafts, neither by the policy nor by its engines' counters: there is nothing to advise; "
+            "a pool that drafts has `speculative: {method: mtp, tokens: 2}`",
+            highlight=False,
+            markup=False,
+        )
+        return
     table = Table(title=f"drafting over {found['seconds']:g} s of traffic", title_justify="left", box=SIMPLE_HEAD)
     for column in ("pool", "model", "k", "state", "acceptance", "tokens/step", "by position", "TPOT gain"):
         table.add_column(

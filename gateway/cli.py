@@ -82,7 +82,7 @@ def run(argv: Sequence[str]) -> int:
     args, unknown = parser(next((word for word in argv if not word.startswith("-")), "")).parse_known_args(argv)
     if unknown:
         # The verb's own usage, which argparse would not show for these.
-        args.refuse(f"unrecognized arguments: {' '.join(unknown)}")
+        args.refuse(f"unrecognized arguments: {' '.join(unknown)}{_meant(args, unknown[0])}")
     try:
         code: int = args.verb(args)
     except (PolicyInvalid, GatewayError) as error:
@@ -97,6 +97,12 @@ def run(argv: Sequence[str]) -> int:
         print(f"gateway: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
         return 1
     return code
+
+
+def _meant(args: argparse.Namespace, word: str) -> str:
+    """`gateway serve FILE` names a policy, as `gateway check FILE` does."""
+    lone = not word.startswith("-") and getattr(args, "policy", "") is None
+    return f"; did you mean --policy {word}?" if lone else ""
 
 
 def parser(only: str | None = None) -> argparse.ArgumentParser:

@@ -125,3 +125,14 @@ async def test_a_time_that_is_none_is_wrong_usage() -> None:
         code, _, err = await told("--policy", "policies/default.yaml", "--seconds", seconds)
         assert code == 2
         assert "Traceback" not in err
+
+
+def test_a_fleet_that_does_not_draft_is_told_so() -> None:
+    """Words instead of an empty table."""
+    screen = io.StringIO()
+    show(
+        {"pools": [], "slices": [], "disagreements": [], "models": {}, "seconds": 3.0}, Console(file=screen, width=200)
+    )
+
+    assert "no pool drafts" in screen.getvalue()
+    assert "speculative: {method: mtp, tokens: 2}" in screen.getvalue()

@@ -23,6 +23,7 @@ from gateway.api.explain import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.api.served import not_served, unready
+from gateway.api.troubles import troubles
 from gateway.discovery.keeper import counts
 from gateway.errors import BadRequest, BodyTooLarge, GatewayError, MethodNotAllowed, NotFound
 from gateway.exposition import page
@@ -72,6 +73,8 @@ def _for_everybody(core: Core, models: ModelList) -> APIRouter:
         body: dict[str, Any] = {"status": status, "models_without_pool": missing, "state": state.object()}
         if found := core.watch.view.disagreements():
             body["drafting_disagreements"] = [asdict(one) for one in found]
+        if troubled := troubles(core):
+            body["endpoints"] = [asdict(one) for one in troubled]
         if lacking := not_served(core):
             body["models_not_served"] = [asdict(one) for one in lacking]
         if failing := core.discovery.problems():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gateway.telemetry.complaint import in_words
 from gateway.telemetry.counters import CounterTrack, Delta
 from gateway.telemetry.identity import Identity
 from gateway.telemetry.source import EndpointLike
@@ -59,6 +60,8 @@ class EndpointTelemetry:
         self.identity_asked: float | None = None
         self.error: str | None = None
         """Why the last scrape failed; None after a good one."""
+        self.complaint: str | None = None
+        """What keeps it from serving though it answers, by its list of models; see `complaint`."""
         self.failures = 0
         """Consecutive ones."""
         self.errors = 0
@@ -108,6 +111,10 @@ class EndpointTelemetry:
         self.errors += 1
         return news
 
+    def why(self) -> str | None:
+        """What is wrong with it as far as its pages tell, in words; None where nothing is."""
+        return in_words(self.error, keyed=bool(self.target.api_key)) if self.error else self.complaint
+
     def statistics(self, now: float) -> dict[str, object]:
         """For operators' pages: figures by name, ages in seconds."""
         snapshot = self.snapshot
@@ -118,6 +125,7 @@ class EndpointTelemetry:
             "fresh": fresh is not None,
             "age": round(now - snapshot.at, 3) if snapshot else None,
             "error": self.error,
+            "complaint": self.complaint,
             "errors": self.errors,
             "scrapes": self.scrapes,
             "restarts": self.track.restarts,

@@ -12,14 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
 
+from gateway.telemetry.complaint import complaint
 from gateway.telemetry.endpoint import EndpointTelemetry
 from gateway.telemetry.exposition import OFF_LOOP_BYTES
 from gateway.telemetry.fetch import Fetch, FetchFailed
-from gateway.telemetry.identity import Identity, parse_models, parse_version
+from gateway.telemetry.identity import Identity, ServedModel, parse_models, parse_version
 from gateway.telemetry.view import TelemetryView
 from gateway.telemetry.vllm import PageLayout, PageReader, Snapshot
 
@@ -117,7 +118,7 @@ class Scraper:
             page = await self._fetch.get(target.url, "/metrics", target.api_key, deadline)
         except FetchFailed as failure:
             if endpoint.fail(str(failure)):
-                fields = {"endpoint": target.url, "why": endpoint.error}
+                fields = {"endpoint": target.url, "why": endpoint.why()}
                 log.warning("no telemetry from endpoint", extra={"fields": fields})
             return
         # A request of ours that began or ended meanwhile may be on the page: rather ours than another client's.
@@ -140,22 +141,38 @@ class Scraper:
         now, asked, old = self._clock(), endpoint.identity_asked, endpoint.identity
         due = endpoint.wants_identity or asked is None
         if not due and asked is not None and now - asked >= IDENTITY_RETRY:
-            due = not (old.version is not None and old.models) or self._view.is_lacking(endpoint.target.url)
+            untold = old.version is None or not old.models or endpoint.complaint is not None
+            due = untold or bool(self._view.missing(endpoint.target.url))
         if endpoint.failures or not due:
             return
         endpoint.wants_identity = False
         endpoint.identity_asked = now
-        version = parse_version(await self._quietly(endpoint, "/version"))
-        models = parse_models(await self._quietly(endpoint, "/v1/models"))
+        version = parse_version((await self._quietly(endpoint, "/version"))[0])
+        listed, reason = await self._quietly(endpoint, "/v1/models")
+        models = parse_models(listed)
         # What was told stays until something else is told.
         endpoint.identity = replace(old, version=version or old.version, models=models or old.models)
         if endpoint.identity != old and old != Identity():
             fields = {"endpoint": endpoint.target.url, "version": endpoint.identity.version}
             log.info("another engine answers at this endpoint", extra={"fields": fields})
+        self._judge(endpoint, listed, reason, models if reason is None else endpoint.identity.models)
 
-    async def _quietly(self, endpoint: EndpointTelemetry, path: str) -> bytes:
+    def _judge(
+        self, endpoint: EndpointTelemetry, listed: bytes, reason: str | None, told: Sequence[ServedModel]
+    ) -> None:
+        """Says what keeps the endpoint from serving, once, and when that has ended."""
+        target, before = endpoint.target, endpoint.complaint
+        missing = self._view.missing(target.url)
+        endpoint.complaint = complaint(reason, listed, told, missing, keyed=bool(target.api_key))
+        if endpoint.complaint and endpoint.complaint != before:
+            fields = {"endpoint": target.url, "why": endpoint.complaint}
+            log.warning("endpoint cannot serve as it is", extra={"fields": fields})
+        elif before and not endpoint.complaint:
+            log.info("endpoint serves what the policy asks for", extra={"fields": {"endpoint": target.url}})
+
+    async def _quietly(self, endpoint: EndpointTelemetry, path: str) -> tuple[bytes, str | None]:
+        """The body, or why there is none: not every server has the path, and `/metrics` has just said that it lives."""
         try:
-            return await self._fetch.get(endpoint.target.url, path, endpoint.target.api_key, IDENTITY_SECONDS)
-        except FetchFailed:
-            # Not every server has the path, and `/metrics` has just said that it lives.
-            return b""
+            return await self._fetch.get(endpoint.target.url, path, endpoint.target.api_key, IDENTITY_SECONDS), None
+        except FetchFailed as failure:
+            return b"", str(failure)

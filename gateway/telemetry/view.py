@@ -131,12 +131,14 @@ class TelemetryView:
         told = self.identity(url).models
         return bool(told) and all(served.name != (pool.policy.model or model.name) for served in told)
 
-    def is_lacking(self, url: str) -> bool:
-        """Whether an endpoint lacks any of the policy's models that its pools serve."""
+    def missing(self, url: str) -> list[str]:
+        """Names that the policy's models and pools ask an endpoint for, and that are not among what it serves."""
         endpoint = self._endpoints.get(url)
         names = {member.pool for member in endpoint.target.members} if endpoint else set()
-        pools = [pool for pool in self._pools if pool.name in names]
-        return any(self.lacks(p, model, url) for p in pools for model in self._models() if p.name in model.pools)
+        asked = [(pool, model) for pool in self._pools if pool.name in names for model in self._models()]
+        return list(
+            dict.fromkeys(p.policy.model or m.name for p, m in asked if p.name in m.pools and self.lacks(p, m, url))
+        )
 
     # Taking in
 

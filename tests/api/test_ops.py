@@ -9,8 +9,12 @@ from urllib.parse import parse_qs
 
 import pytest
 
+from tests.answers import reply, text
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat, connected, get
+from tests.stub import Call, Stub
+
+TELLING = "health: {interval: 100ms}, telemetry: {interval: 100ms}"
 
 
 async def test_the_pools_page_tells_when_drafting_pays() -> None:
@@ -66,3 +70,44 @@ async def test_what_a_wrong_parameter_quotes_is_short() -> None:
 
     assert told.status == 400
     assert len(str(told.error["message"])) < 200
+
+
+HTML = text(b"<!doctype html><h1>Welcome</h1>", headers=[("content-type", "text/html")])
+
+
+async def keyed(call: Call) -> None:
+    """As vLLM with `--api-key`: what is not under /v1 needs none."""
+    await (reply({"error": "Unauthorized"}, 401) if call.request.target.startswith(b"/v1") else reply({}))(call)
+
+
+async def test_ready_says_which_endpoint_cannot_serve_and_why() -> None:
+    """A dead one, another server, one that wants a key, one that serves another name: each with what to do."""
+    other = reply({"data": [{"id": "other"}]})
+    async with Stub(HTML) as html, Stub(keyed) as locked, Stub(other) as named:
+        urls = ["http://127.0.0.1:1", html.url, locked.url, named.url]
+        policy = one_pool(*urls).replace("health: {interval: off}, telemetry: {interval: off}", TELLING)
+        async with gateway(policy) as running:
+            told: dict[str, dict[str, object]] = {}
+            async with asyncio.timeout(20):
+                while len(told) < 4 or told[urls[0]]["why"] == "its health probe fails":
+                    page = json.loads((await get(running.url, "/ready")).body)
+                    told = {row["endpoint"]: row for row in page.get("endpoints", ())}
+
+            assert [told[url]["up"] for url in urls] == [False, True, True, True]
+            assert {row["pool"] for row in told.values()} == {"plain"}
+            whys = ("connect_failed", "is HTML", "give the endpoint an `api_key`", "set the pool's `model`")
+            for url, words in zip(urls, whys, strict=True):
+                assert words in str(told[url]["why"])
+            assert page["status"] == "ready"
+
+
+async def test_ready_says_nothing_of_endpoints_that_serve() -> None:
+    """Also of one whose metrics cannot be read: it gets requests."""
+    async with Stub(reply({}, 404)) as stub:
+        policy = one_pool(stub.url).replace("telemetry: {interval: off}", "telemetry: {interval: 100ms}")
+        async with gateway(policy) as running:
+            await running.until(lambda: bool(running.core.watch.view.endpoints()[stub.url].error))
+            page = json.loads((await get(running.url, "/ready")).body)
+
+    assert page["status"] == "ready"
+    assert "endpoints" not in page

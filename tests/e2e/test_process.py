@@ -252,6 +252,7 @@ async def test_the_demo_ends_quietly_amid_requests() -> None:
     [
         (["check", "policies/nope.yaml"], 1, "policies/nope.yaml:1:1: policy: no such file"),
         (["serve"], 2, "--policy FILE is missing"),
+        (["serve", "policies/default.yaml"], 2, "policies/default.yaml; did you mean --policy policies/default.yaml?"),
         (["serve", "--policy", "policies/nope.yaml"], 1, "no such file"),
         (["serve", "--policy", "policies/default.yaml", "--port", "99999"], 2, "--port is 99999; it must be between"),
         (["demo", "--port", "99999999"], 2, "'99999999' is not a port; it must be a number from 0 to 65535"),
