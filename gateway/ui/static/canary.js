@@ -1,4 +1,4 @@
-// The canary beside the live policy: what each decided since both are as they are, and what the canary sends elsewhere.
+// The canary beside the live policy: how each has done since either last changed, and what the canary sends elsewhere.
 import { at, h } from "./dom.js";
 import { number, percent, seconds, span, t } from "./text.js";
 
