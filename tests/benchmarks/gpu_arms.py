@@ -12,7 +12,8 @@ Every arm is a gateway process of its own, which starts from the profile and lea
 unrecorded warm-up comes first, then rounds over all loads and arms, one at a time; at one load and round every arm gets
 the same requests, in an open loop at the same moments, and the order of the arms turns. Only `max_tokens` says how
 long an answer may be: engines with random weights do not stop before. In an open loop latency counts from when a
-request was due. An arm `NAME-measured` starts from the profile file of `--measured`.
+request was due. An arm `NAME-measured` starts from the profile file of `--measured`. `--rows` keeps every request,
+also for `gpu_halves`, where one of two cards is simulated.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from gateway.bench.client import Endpoint, Target
 from gateway.bench.drive import open_loop
 from gateway.bench.rows import Row
 from gateway.simulate.mixed import Arrival, in_order, poisson
-from tests.benchmarks.gpu_figures import figures, pooled
+from tests.benchmarks.gpu_figures import figures, line, pooled
 from tests.benchmarks.gpu_fleet import Card, Fleet, Running, gateways
 from tests.benchmarks.gpu_traffic import HALVES, asks, parse_shares, told
 from tests.benchmarks.process import StartFailed, cpu_seconds, family
@@ -94,10 +95,15 @@ def cell(running: Running, model: str, load: Load, options: argparse.Namespace, 
     used = cpu_seconds(family(running.pid)) - busy
     asyncio.run(asyncio.sleep(PAUSE))
     regret = {name: round(value - before[name], 3) for name, value in running.regret().items()}
-    counted = rows[round(options.dropped * len(rows)) :]
+    first = round(options.dropped * len(rows))
+    if options.rows:
+        about = {"arm": running.arm, **load.as_dict(), "round": number}
+        with options.rows.open("a", encoding="utf-8") as file:
+            file.writelines(f"{json.dumps({**about, **line(row, at >= first)})}\n" for at, row in enumerate(rows))
+    counted = rows[first:]
     served = sum(row.tokens for row in rows if not row.error)
-    about = {"wall_s": round(wall, 2), "tokens_per_s": round(served / wall, 1), "gateway_cpu": round(used / wall, 3)}
-    return {**about, "regret_s": regret, "classes": figures(counted), "rows": counted}
+    cost = {"wall_s": round(wall, 2), "tokens_per_s": round(served / wall, 1), "gateway_cpu": round(used / wall, 3)}
+    return {**cost, "regret_s": regret, "classes": figures(counted), "rows": counted}
 
 
 def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -188,6 +194,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--warm-up", type=float, default=6.0, metavar="S", help="of arrivals before the first round")
     found.add_argument("--note", default="", help="hardware and engines, kept with the figures")
     found.add_argument("--folder", type=Path, help="keeps the policies and logs (default: a temporary one)")
+    found.add_argument("--rows", type=Path, metavar="FILE", help="adds each request as a line of JSON")
     found.add_argument("--json", type=Path, metavar="FILE", help="the figures (default: to stdout)")
     return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +14,8 @@ TIMES: dict[str, Callable[[Row], float | None]] = {
     "ttft_ms": lambda row: row.first,
     "tpot_ms": lambda row: row.tpot,
 }
+
+_KEPT = ("tag", "sent", "first", "last", "total", "tokens", "prompt_tokens", "pool", "simulated", "error")
 
 
 def figures(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
@@ -36,6 +38,16 @@ def pooled(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
             for one in rounds
         ],
     }
+
+
+def line(row: Row, counted: bool) -> dict[str, Any]:
+    """One request for a file of them, without its text; `parsed` reads it."""
+    return {"counted": counted, **{name: getattr(row, name) for name in _KEPT}}
+
+
+def parsed(found: Mapping[str, Any]) -> Row:
+    """The row of a line."""
+    return Row(label=str(found["arm"]), **{name: found[name] for name in _KEPT})
 
 
 def _figures(rows: Sequence[Row]) -> dict[str, Any]:
