@@ -9,14 +9,20 @@ from gateway.telemetry.identity import ServedModel
 LISTED = 5
 """Served names that are quoted."""
 _REFUSED = ("status 401", "status 403")
+_REMEDIES = {
+    "connect_failed": "nothing listens there, or the way is closed: check host, port and that the engine runs",
+    "timeout": "it takes connections and does not answer: look at the engine's log",
+    "status 404": "vLLM has this page: check host and port, and that the URL ends before any path",
+    "status 503": "the engine is loading or stopping",
+}
 
 
 def in_words(reason: str, *, keyed: bool) -> str:
-    """Why a page could not be had, with the remedy where the policy has one. `keyed`: the endpoint has an `api_key`."""
-    if reason not in _REFUSED:
-        return reason
-    remedy = "it refuses the endpoint's `api_key`" if keyed else "it wants a key: give the endpoint an `api_key`"
-    return f"{reason}; {remedy}"
+    """Why a page could not be had, and what to look at where that is known. `keyed`: the endpoint has an `api_key`."""
+    remedy = _REMEDIES.get(reason)
+    if reason in _REFUSED:
+        remedy = "it refuses the endpoint's `api_key`" if keyed else "it wants a key: give the endpoint an `api_key`"
+    return f"{reason}; {remedy}" if remedy else reason
 
 
 def complaint(

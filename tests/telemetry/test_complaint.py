@@ -23,7 +23,12 @@ def test_a_missing_key_and_a_wrong_one() -> None:
     """The remedy is another one."""
     assert told("status 401", b"") == "status 401; it wants a key: give the endpoint an `api_key`"
     assert told("status 403", b"", keyed=True) == "status 403; it refuses the endpoint's `api_key`"
-    assert in_words("connect_failed", keyed=False) == "connect_failed"
+
+
+def test_the_cause_stays_what_it_is_called_elsewhere() -> None:
+    """What to look at comes after it; a cause that says nothing more is left alone."""
+    assert in_words("connect_failed", keyed=False).startswith("connect_failed; nothing listens there")
+    assert in_words("status 418", keyed=True) == "status 418"
 
 
 def test_another_server_than_vllm() -> None:
