@@ -23,7 +23,7 @@ from operator import mul
 from typing import NamedTuple
 
 from gateway.estimate.calibration import Calibration
-from gateway.estimate.hashing import LEVELS, keys_of, name_key
+from gateway.estimate.hashing import LEVELS, keys_of, name_key, with_case
 from gateway.estimate.model import Prior, load_prior
 from gateway.estimate.numbers import log2p
 from gateway.estimate.recall import Recall, Recalled
@@ -125,7 +125,9 @@ class Estimator:
             if chain.spread > _UNSURE:
                 self._recall.drop(keys[_TEMPLATE])
             return True, _Pending(features, chain, features.hint_task or known.task)
-        guess = self._prior.guess(signals(features))
+        read = signals(features)
+        keys = with_case(keys, read.case, features.ask_tokens)
+        guess = self._prior.guess(read)
         location, spread = guess.location, guess.spread
         if thinks:
             location, spread = _with_thinking(features, location, spread)

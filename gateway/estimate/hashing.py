@@ -8,10 +8,14 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from gateway.estimate.expert import CASES
 from gateway.types import Features
 
-LEVELS = ("model", "system", "shape", "form", "head", "tail", "template", "size")
-"""Broad to narrow: each level corrects what the one before says."""
+LEVELS = ("model", "system", "shape", "case", "ask", "form", "head", "tail", "template", "size")
+"""Broad to narrow: each level corrects what the one before says. `case` is the expert's, `ask` a case's asks of about
+one length."""
+_SHAPE, _CASE, _ASK = map(LEVELS.index, ("shape", "case", "ask"))
+_NUMBER = {case: number for number, case in enumerate(CASES)}
 _MASK = (1 << 64) - 1
 
 
@@ -21,7 +25,8 @@ def name_key(name: str) -> int:
 
 
 def keys_of(features: Features, model_key: int, thinking: bool | None = None) -> tuple[int, ...]:
-    """One 64-bit key a level, 0 where the request has nothing to say on it. `thinking`: the resolved switch."""
+    """One 64-bit key a level, 0 where the request has nothing to say on it, or where its text has to be read for that
+    (`with_case`). `thinking`: the resolved switch."""
     salt = hash((model_key, 2 if thinking is None else int(thinking)))
     f = features
     system, shape, size = f.system_key, f.shape_key, f.input_tokens
@@ -29,9 +34,22 @@ def keys_of(features: Features, model_key: int, thinking: bool | None = None) ->
         hash((0, salt, 1)) & _MASK,
         hash((1, salt, system)) & _MASK if system else 0,
         hash((2, salt, shape, system)) & _MASK if shape else 0,
+        0,
+        0,
         hash((3, salt, f.form_key, system)) & _MASK if f.form_key else 0,
         hash((4, salt, f.head_key, system)) & _MASK if f.head_key else 0,
         hash((5, salt, f.tail_key, system)) & _MASK if f.tail_key else 0,
         hash((6, salt, f.template_key)) & _MASK if f.template_key else 0,
         hash((7, salt, size, system, shape)) & _MASK if size else 0,
     )
+
+
+def with_case(keys: tuple[int, ...], case: str, ask_tokens: int) -> tuple[int, ...]:
+    """The keys with those of the expert's case, which what is learned of one text carries to others of its kind."""
+    shape = keys[_SHAPE]
+    if not shape:
+        return keys
+    number = _NUMBER[case]
+    by_case = hash((8, shape, number)) & _MASK
+    by_ask = hash((9, shape, number, (ask_tokens + 1).bit_length())) & _MASK
+    return (*keys[:_CASE], by_case, by_ask, *keys[_ASK + 1 :])

@@ -346,3 +346,22 @@ def test_any_request_gets_an_estimate_in_order(
         assert max(estimate.p50, estimate.p90, estimate.output_tokens) <= cap
     outcome: Outcome = ended(features, tokens, result=result)
     estimator.observe(outcome)
+
+
+def test_a_case_teaches_its_own_kind_whatever_the_words(prior: Prior) -> None:
+    """Where tales turn out short and explanations long, a tale and an explanation in new words are judged so."""
+    estimator = Estimator(prior)
+    openings = ("word", "fable", "verse", "scene", "sketch", "legend", "myth", "rhyme")
+    for i in range(48):
+        opening, animal = openings[i % len(openings)], SUBJECTS[i % 8]
+        for text, tokens in (
+            (f"{opening}, please write a story about a {animal}", 25),
+            (f"{opening}: explain how the {animal} lives", 600),
+        ):
+            features = ask(text)
+            estimator.estimate(features)
+            estimator.observe(ended(features, tokens))
+    tale = estimator.estimate(ask("Now, write a story about a lighthouse keeper of old"))
+    explanation = estimator.estimate(ask("Can you explain how tides work?"))
+    assert tale.p50 < 60
+    assert explanation.p50 > 250

@@ -189,12 +189,12 @@ def test_any_sequence_leaves_finite_predictions(steps: list[tuple[int, float, fl
     """Whatever lengths and predictions are learned, every later prediction is a finite number."""
     history = History(16)
     for key, actual, prior in steps:
-        keys = (1, key, 0, key + 10, 0, 0, key + 20, 0)
+        keys = (1, key, 0, key + 10, 0, 0, 0, key + 20, 0, 0)
         chain = history.chain(keys, prior, 1.0)
         assert math.isfinite(chain.location)
         assert chain.spread >= 0
         history.learn(chain, actual)
-    assert len(LEVELS) == 8
+    assert len(LEVELS) == 10
 
 
 def test_an_entry_takes_the_bytes_that_are_said() -> None:
