@@ -20,6 +20,10 @@ from pathlib import Path
 _LOWEST = 10_000
 """Below are the ports that programs have by habit, as databases and development servers do."""
 _ROOM = 1_000
+"""Ports that are enough for a process."""
+BUS = 10_000
+"""How far above its port a Redis cluster's node has a second one. So much room is left above where there is room: a
+process that had to skip ports for want of it would come to where others are."""
 _DEFAULT_RANGE = (32_768, 60_999)
 _GOLDEN = 0.618033988749895
 
@@ -27,13 +31,11 @@ _GOLDEN = 0.618033988749895
 def free_port(*, beside: int = 0) -> int:
     """A port that nobody listens on at any IPv4 address; no two calls of a process get the same one.
 
-    `beside`: a distance at which the server binds a second port, as a Redis cluster does; that one is free as well, and
-    outside of the range where there is room. Raises RuntimeError when the process has used all of them up.
+    `beside`: a distance, at most `BUS`, at which the server binds a second port; that one is free as well. Raises
+    RuntimeError when the process has used all of them up.
     """
-    first, _ = outgoing()
-    limit = first if first > _LOWEST + beside + _ROOM else 65_536
     for port in _untried(os.getpid()):
-        if port + beside < limit and bindable(port) and bindable(port + beside):
+        if bindable(port) and bindable(port + beside):
             return port
     raise RuntimeError("no port is left outside of the range for outgoing connections")
 
@@ -64,7 +66,9 @@ def bindable(port: int) -> bool:
 def _untried(process: int) -> Iterator[int]:
     """Each port once. By process, so that a forked child does not walk on where its parent does."""
     first, last = outgoing()
-    ports = range(_LOWEST, first)
+    ports = range(_LOWEST, first - BUS)
+    if len(ports) < _ROOM:
+        ports = range(_LOWEST, first)
     if len(ports) < _ROOM:
         ports = range(last + 1, 65_536) if last < 64_000 else range(1_024, max(first, _LOWEST))
     start = int(len(ports) * (process * _GOLDEN % 1))

@@ -18,12 +18,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from tests.ports import free_port
+from tests.ports import BUS, free_port
 
 _WITHIN = 60.0
 """Seconds that a server may take to answer."""
-_BUS = 10_000
-"""How far above its port a cluster's node talks to the others."""
 
 
 def redis_binary() -> str:
@@ -40,7 +38,7 @@ class RedisServer:
     """One server process. Nothing is persisted, so a restart is an empty Redis, unless `save()` is called before."""
 
     def __init__(self, *options: str, port: int | None = None, sentinel_of: int | None = None) -> None:
-        self.port = port or free_port(beside=_BUS)
+        self.port = port or free_port(beside=BUS)
         self.folder = Path(tempfile.mkdtemp(prefix="gw-redis-"))
         self.socket = self.folder / "redis.sock"
         self.url = f"redis://127.0.0.1:{self.port}/0"

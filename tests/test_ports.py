@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tests.ports import bindable, free_port, outgoing
+from tests.ports import BUS, bindable, free_port, outgoing
 
 
 def test_no_port_twice_and_none_that_a_connection_could_take() -> None:
@@ -24,11 +24,11 @@ def test_no_port_twice_and_none_that_a_connection_could_take() -> None:
 
 def test_a_second_port_beside_is_free_as_well() -> None:
     """A Redis cluster's bus has its port 10,000 above."""
-    port = free_port(beside=10_000)
+    port = free_port(beside=BUS)
 
     assert bindable(port)
-    assert bindable(port + 10_000)
-    assert outgoing()[0] < 21_000 or port + 10_000 < outgoing()[0]
+    assert bindable(port + BUS)
+    assert outgoing()[0] < 21_000 or port + BUS < outgoing()[0]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "0.0.0.0"])
@@ -47,9 +47,10 @@ def test_a_port_with_a_listener_is_not_bindable_and_one_with_an_ended_connection
         strict.bind((host, port))
 
 
-def test_children_get_others() -> None:
-    """Ten processes of one parent, twenty ports each, without a word between them."""
-    program = "from tests.ports import free_port; print(*(free_port() for _ in range(20)))"
+@pytest.mark.parametrize("beside", [0, BUS])
+def test_children_get_others(beside: int) -> None:
+    """Ten processes of one parent, twenty ports each, without a word between them; also with second ports."""
+    program = f"from tests.ports import free_port; print(*(free_port(beside={beside}) for _ in range(20)))"
     children = [
         subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "."})
         for _ in range(10)

@@ -16,7 +16,7 @@ import redis
 
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
-from tests.e2e.test_process import process
+from tests.e2e.test_process import process, total
 from tests.gateways import one_pool
 from tests.raw_client import Answer, RawClient, ask, chat, connected, get
 from tests.redis_server import RedisServer, redis_server
@@ -256,6 +256,8 @@ async def test_what_was_learned_outlives_the_process(server: RedisServer, tmp_pa
             before = await predicted(url)
             for _ in range(30):
                 await ask(url, body)
+            # Answers are learned from a moment after their end; who reads the metrics sees that of all of them.
+            assert await total(url, "gateway_requests_total") == 31.0
             learned = await predicted(url)
         async with process(policy, *options) as (_, url):
             after = await predicted(url)
