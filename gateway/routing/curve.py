@@ -26,7 +26,9 @@ a system's optimum from the equilibrium of the selfish.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from copy import copy
+from functools import partial
 
 from gateway.profiles import Profile
 from gateway.routing.learned import Effects
@@ -42,6 +44,8 @@ _LAST_BUCKET = 9
 _BUCKETS = tuple(running.bit_length() for running in range(1 << _LAST_BUCKET))
 
 _exp = math.exp
+_terms: Callable[[tuple[float, ...]], CostTerms] = partial(tuple.__new__, CostTerms)
+"""Half of what a named tuple costs is the function that takes its fields by name; every decision makes some."""
 
 
 def bucket_of(running: float) -> int:
@@ -122,7 +126,7 @@ class Curve:
             imposed = decode * elastic / (1.0 - elastic)
         if others:
             imposed += others * stall / left / (1.0 - elastic)
-        return CostTerms(others, wait, first, decode, imposed, saved)
+        return _terms((others, wait, first, decode, imposed, saved))
 
     def seconds(self, tokens: float, task: Task, input_tokens: float, running: float) -> float:
         """Own time beside `running` others, with nothing queued and nothing cached."""
@@ -241,8 +245,12 @@ class Curve:
         mean, alone, left = (step + fixed) / spent, 0.0, spent
         for _ in range(3):
             alone = _exp(-joins * mean)
-            left = max(spent - joins * fixed * alone, 1.0 - MOST_STALLED)
-            mean = max(mean - (spent * mean - step - fixed * (1.0 - alone)) / left, step)
+            left = spent - joins * fixed * alone
+            if left < 1.0 - MOST_STALLED:
+                left = 1.0 - MOST_STALLED
+            mean -= (spent * mean - step - fixed * (1.0 - alone)) / left
+            if mean < step:
+                mean = step
         found = self._paces[others] = mean, slope, alone, left
         return found
 

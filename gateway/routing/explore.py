@@ -55,7 +55,8 @@ class Explorer:
             return None
         self.asked += 1
         best = ranked[0].total
-        self.allowance = min(self.allowance + PRICE * share * best, MOST_ALLOWANCE)
+        allowance = self.allowance + PRICE * share * best
+        self.allowance = allowance if allowance < MOST_ALLOWANCE else MOST_ALLOWANCE
         if self._rng.random() >= share:
             return None
         open_ones = [o for o in ranked[1:] if now - o.seen > SILENT or _might_win(o, best)]

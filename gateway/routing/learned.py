@@ -114,7 +114,7 @@ class Effects:
         value = self.base.value
         if (cell := self.parts.get(first)) is not None:
             value += cell.value
-        if (cell := self.parts.get(second)) is not None:
+        if second is not None and (cell := self.parts.get(second)) is not None:
             value += cell.value
         return value
 

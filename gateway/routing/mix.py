@@ -58,7 +58,8 @@ class Mix:
         self.residence += (0.05 if before else 1.0) * (seconds - before)
         waiting = (1.0 - self.decoding) * before
         waiting += (0.05 if before else 1.0) * (first - waiting)
-        self.decoding = min(max(1.0 - waiting / self.residence, 0.05), 1.0) if self.residence > 0.0 else 1.0
+        decoding = 1.0 - waiting / self.residence if self.residence > 0.0 else 1.0
+        self.decoding = 0.05 if decoding < 0.05 else decoding if decoding < 1.0 else 1.0
 
     def during(self, others: float, seconds: float) -> float:
         """Mean number of others in the `seconds` from now on: from `others` it returns to the usual number as fast as

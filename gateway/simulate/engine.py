@@ -46,6 +46,7 @@ class Speeds:
         self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
         self._context, self._mtp_context = profile.decode.context, profile.decode.mtp_context
         self._seen = profile.attention.seen
+        self._prompt_rate, self._least_stall = profile.prefill.tokens_per_second, profile.prefill_stall_seconds(0.0, k)
         self.varies = len(set(self.k_at)) > 1
         self._base = [self._zero_context(batch) for batch in range(seats + 1)]
         self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
@@ -61,7 +62,8 @@ class Speeds:
         return self.slowdown * (profile.prefill_seconds if pause else profile.next_prefill_seconds)(tokens, self.k)
 
     def stall(self, tokens: int) -> float:
-        return self.slowdown * self.profile.prefill_stall_seconds(tokens, self.k)
+        seconds = tokens / self._prompt_rate
+        return self.slowdown * (seconds if seconds > self._least_stall else self._least_stall)
 
     def moments(self, task: Task, k: int) -> tuple[float, float]:
         """Mean and variance of tokens per step."""
