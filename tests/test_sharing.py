@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 from gateway.api.core import Learned
 from gateway.estimate.estimator import Estimator
 from gateway.request.features import extract
@@ -41,6 +43,7 @@ def teach(learned: Learned, tokens: int, times: int = 30) -> None:
 
 
 def expects(learned: Learned) -> float:
+    """Tokens; a template that was read before is told a trifle otherwise than one that has to be read."""
     return learned.estimator.estimate(features()).p50
 
 
@@ -54,7 +57,7 @@ async def test_what_was_learned_survives_a_restart(tmp_path: Path) -> None:
     await restarted.restore()
 
     assert abs(expects(learned) - before) > 100
-    assert expects(again) == expects(learned)
+    assert expects(again) == pytest.approx(expects(learned), rel=0.001)
 
 
 async def test_news_of_another_process_is_taken_once(tmp_path: Path) -> None:
@@ -63,12 +66,12 @@ async def test_news_of_another_process_is_taken_once(tmp_path: Path) -> None:
     teach(one, 700)
     await first.publish()
     await second.publish()
-    heard = expects(two)
+    heard, known = expects(two), two.estimator.snapshot()
     for _ in range(5):
         await second.publish()
 
     assert abs(heard - expects(one)) < 0.25 * expects(one)
-    assert expects(two) == heard
+    assert two.estimator.snapshot() == known
 
 
 async def test_a_new_replica_starts_from_the_largest_snapshot(tmp_path: Path) -> None:
@@ -79,4 +82,4 @@ async def test_a_new_replica_starts_from_the_largest_snapshot(tmp_path: Path) ->
     fresh, joined = replica(tmp_path, "new")
     await joined.restore()
 
-    assert expects(fresh) == expects(learned)
+    assert expects(fresh) == pytest.approx(expects(learned), rel=0.001)

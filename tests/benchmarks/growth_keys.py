@@ -2,7 +2,7 @@
 
 The estimator is the gateway's own, in this process. It grows from level to level; each round measures a copy of every
 level's estimator, so that measuring teaches none of them. Each template has a system prompt, a head, a tail, a form
-and a shape of its own, which makes seven keys besides the model's. Timed are `estimate` and `observe` alone, by the
+and a shape of its own, which makes nine keys besides the model's. Timed are `estimate` and `observe` alone, by the
 thread's CPU clock; what they are given is made before.
 
 Two kinds of requests: *one template*, seen fifty times before it is measured, and *any template*, drawn evenly from
@@ -143,7 +143,7 @@ def keys(plan: Plan) -> dict[str, Any]:
     for level, found in samples.items():
         rows[level] |= {kind: middle(values) for kind, values in found.items()}
     return {
-        "parameters": {"rounds": rounds, "requests": requests, "keys_per_template": 7, "body_bytes": _BODY_BYTES},
+        "parameters": {"rounds": rounds, "requests": requests, "keys_per_template": 9, "body_bytes": _BODY_BYTES},
         "rows": list(rows.values()),
         "full_at_templates": growing.full_at,
         "most_entries": growing.most_entries,
