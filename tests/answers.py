@@ -36,6 +36,24 @@ def reply(value: object, status: int = 200, headers: Sequence[tuple[str, str]] =
     return text(json.dumps(value).encode(), status, [("content-type", "application/json"), *headers])
 
 
+def completion(prompt_tokens: int, completion_tokens: int) -> Answer:
+    """A whole chat completion of the model `m` with this usage."""
+    return reply(
+        {
+            "id": "c1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "m",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
+            "usage": {
+                "prompt_tokens": prompt_tokens,
+                "completion_tokens": completion_tokens,
+                "total_tokens": prompt_tokens + completion_tokens,
+            },
+        }
+    )
+
+
 def stream(*events: bytes, gate: asyncio.Event | None = None, gate_before: int = 1, finish: bool = True) -> Answer:
     """An SSE answer in HTTP chunks, one for each of `events` (raw bytes, line ends and all).
 

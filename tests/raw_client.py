@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from prometheus_client.parser import text_string_to_metric_families
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -125,3 +127,14 @@ async def get(url: str, target: str) -> Answer:
 def chat(content: object = "hi", **more: object) -> dict[str, object]:
     """A chat body for model `m`."""
     return {"model": "m", "messages": [{"role": "user", "content": content}], **more}
+
+
+async def counted(url: str, name: str, **labels: str) -> float:
+    """On the page of metrics, a sample's sum over all label sets that hold these labels."""
+    page = (await get(url, "/metrics")).body.decode()
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == name and labels.items() <= sample.labels.items()
+    )

@@ -26,9 +26,7 @@ a system's optimum from the equilibrium of the selfish.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from copy import copy
-from functools import partial
 
 from gateway.profiles import Profile
 from gateway.routing.learned import Effects
@@ -44,8 +42,6 @@ _LAST_BUCKET = 9
 _BUCKETS = tuple(running.bit_length() for running in range(1 << _LAST_BUCKET))
 
 _exp = math.exp
-_terms: Callable[[tuple[float, ...]], CostTerms] = partial(tuple.__new__, CostTerms)
-"""Half of what a named tuple costs is the function that takes its fields by name; every decision makes some."""
 
 
 def bucket_of(running: float) -> int:
@@ -126,7 +122,7 @@ class Curve:
             imposed = decode * elastic / (1.0 - elastic)
         if others:
             imposed += others * stall / left / (1.0 - elastic)
-        return _terms((others, wait, first, decode, imposed, saved))
+        return CostTerms(others, wait, first, decode, imposed, saved)
 
     def seconds(self, tokens: float, task: Task, input_tokens: float, running: float) -> float:
         """Own time beside `running` others, with nothing queued and nothing cached."""

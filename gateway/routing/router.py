@@ -12,9 +12,8 @@ Every decision keeps all pools' costs, the losing ones too: explain, the decisio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from gateway.errors import Forbidden, NothingAvailable
@@ -29,8 +28,6 @@ from gateway.routing.sticky import STAY, Place, goes_on, thread_of, turns_to_com
 from gateway.types import Decision, Estimate, Features, Hints, LoadView, PoolCost, Reason
 
 NO_HEADERS: Mapping[str, str] = {}
-_cost: Callable[[tuple[object, ...]], PoolCost] = partial(tuple.__new__, PoolCost)
-"""Half of what a named tuple costs is the function that takes its fields by name; every decision makes some."""
 
 
 class Router:
@@ -127,7 +124,7 @@ class Router:
             reason=reason or ranked_by,
             detail=detail,
             order=tuple(order),
-            costs=tuple([_cost((c.pool.name, c.pool.kind, c.seconds, c.out, c.terms)) for c in candidates]),
+            costs=tuple([PoolCost(c.pool.name, c.pool.kind, c.seconds, c.out, c.terms) for c in candidates]),
             endpoint=place.endpoint if place is not None and place.pool == first else None,
             thread=thread,
         )

@@ -16,7 +16,7 @@ from gateway.sim.settings import SimSettings
 from tests.servers import serve_in_thread
 
 SCALE = 10.0
-TRIES = 6
+TRIES = 3
 T = TypeVar("T")
 
 

@@ -33,7 +33,7 @@ from gateway.bench.client import Endpoint, Target
 from gateway.bench.drive import open_loop
 from gateway.bench.rows import Row
 from gateway.simulate.mixed import Arrival, in_order, poisson
-from tests.benchmarks.gpu_figures import figures, line, pooled
+from tests.benchmarks.gpu_figures import figures, line, pooled, tell
 from tests.benchmarks.gpu_fleet import Card, Fleet, Running, gateways
 from tests.benchmarks.gpu_traffic import HALVES, asks, parse_shares, told
 from tests.benchmarks.process import StartFailed, cpu_seconds, family
@@ -126,9 +126,7 @@ def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str
                 turn = (turn + 1) % len(running)
                 if options.json:
                     # What there is survives an end at any moment.
-                    options.json.write_text(
-                        json.dumps(_result(fleet, options, kept, running), indent=1) + "\n", "utf-8"
-                    )
+                    tell(_result(fleet, options, kept, running), options.json)
         return _result(fleet, options, kept, running)
 
 
@@ -213,11 +211,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except StartFailed as failure:
         print(f"gpu_arms: a gateway {failure}", file=sys.stderr)
         return 1
-    text = json.dumps(result, indent=1)
-    if options.json:
-        options.json.write_text(text + "\n", "utf-8")
-    else:
-        print(text)
+    tell(result, options.json)
     return 0
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -16,6 +18,15 @@ TIMES: dict[str, Callable[[Row], float | None]] = {
 }
 
 _KEPT = ("tag", "sent", "first", "last", "total", "tokens", "prompt_tokens", "pool", "simulated", "error")
+
+
+def tell(found: object, file: Path | None) -> None:
+    """Writes figures as JSON, to the file or to stdout."""
+    text = json.dumps(found, indent=1)
+    if file is None:
+        print(text)
+    else:
+        file.write_text(text + "\n", "utf-8")
 
 
 def figures(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:

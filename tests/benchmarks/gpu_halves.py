@@ -21,7 +21,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tests.benchmarks.gpu_figures import figures, parsed
+from tests.benchmarks.gpu_figures import figures, parsed, tell
 
 Found = Mapping[str, Any]
 
@@ -87,11 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="the figures (default: to stdout)")
     options = parser.parse_args(argv)
     about = json.loads(options.about.read_text("utf-8"))["about"]
-    text = json.dumps({"about": about, "cells": halves(_lines(options.rows))}, indent=1) + "\n"
-    if options.json:
-        options.json.write_text(text, "utf-8")
-    else:
-        print(text, end="")
+    tell({"about": about, "cells": halves(_lines(options.rows))}, options.json)
     return 0
 
 

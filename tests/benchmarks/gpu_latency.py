@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from itertools import product
@@ -29,6 +28,7 @@ from gateway.bench.client import Endpoint, Target
 from gateway.bench.probes import forced
 from gateway.bench.rows import Row
 from gateway.bench.sources import filler
+from tests.benchmarks.gpu_figures import tell
 from tests.benchmarks.process import Child, free_ports, python_module
 
 PROMPT = 200.0
@@ -115,11 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with Child(argv_, Path(folder) / "gateway.log") as child:
             child.wait_until(lambda: _ready(port), 60.0)
             rows = asyncio.run(measure(options, port))
-    text = json.dumps({"note": options.note, "rows": rows}, indent=1) + "\n"
-    if options.json:
-        options.json.write_text(text, "utf-8")
-    else:
-        print(text, end="")
+    tell({"note": options.note, "rows": rows}, options.json)
     return 0
 
 

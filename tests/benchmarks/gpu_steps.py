@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import sys
 from collections.abc import Sequence
 from itertools import pairwise, product
@@ -29,6 +28,7 @@ from typing import Any
 from gateway.bench.client import Endpoint, Target
 from gateway.bench.probes import forced
 from gateway.bench.sources import filler
+from tests.benchmarks.gpu_figures import tell
 
 LONG = 1024
 PROMPT, JOINED_PROMPT = 64.0, 256.0
@@ -138,11 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args(argv)
     rows = asyncio.run(measure(options))
-    text = json.dumps({"note": options.note, "joined_tokens": options.joined, "rows": rows}, indent=1) + "\n"
-    if options.json:
-        options.json.write_text(text, "utf-8")
-    else:
-        print(text, end="")
+    tell({"note": options.note, "joined_tokens": options.joined, "rows": rows}, options.json)
     return 0
 
 

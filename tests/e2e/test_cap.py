@@ -9,13 +9,12 @@ from pathlib import Path
 
 import openai
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.answers import hang, reply
 from tests.e2e.test_process import process
 from tests.e2e.test_replicas import AUTH, PATH, policy_file
 from tests.gateways import gateway, one_pool
-from tests.raw_client import ask, chat, connected, get
+from tests.raw_client import ask, chat, connected, counted, get
 from tests.redis_server import redis_server
 from tests.stub import Stub
 
@@ -48,14 +47,7 @@ async def test_a_back_end_that_hangs_fills_the_cap_and_no_more(tmp_path: Path) -
             assert len(stub.requests) == CAP
             for path in ("/health", "/ready", "/gateway/pools", "/v1/models"):
                 assert (await get(url, path)).status == 200
-            page = (await get(url, "/metrics")).body.decode()
-            rejected = sum(
-                sample.value
-                for family in text_string_to_metric_families(page)
-                for sample in family.samples
-                if sample.name == "gateway_requests_total" and sample.labels["outcome"] == "rejected"
-            )
-            assert rejected == 31.0
+            assert await counted(url, "gateway_requests_total", outcome="rejected") == 31.0
 
             waiting[0].reset()
             await stub.until(lambda: stub.open == CAP - 1)

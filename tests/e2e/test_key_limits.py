@@ -12,23 +12,14 @@ import pytest
 from gateway.access.ticket import Limit
 from gateway.api.usage import SILENT_STREAMS
 from gateway.policy.schema import AccessKey
-from tests.answers import reply, stream
+from tests.answers import completion, stream
 from tests.e2e.events import DONE, delta, usage
 from tests.gateways import Running, gateway, one_pool
 from tests.stub import Call, Stub
 
 ENV = {"ALPHA": "alpha-secret"}
 PROMPT, ANSWER = 60, 40
-WHOLE = reply(
-    {
-        "id": "c1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": PROMPT, "completion_tokens": ANSWER, "total_tokens": PROMPT + ANSWER},
-    }
-)
+WHOLE = completion(PROMPT, ANSWER)
 SILENT = stream(delta("one"), delta("two", "stop"), DONE)
 TELLING = stream(delta("one"), delta("two", "stop"), usage(PROMPT, ANSWER), DONE)
 SAID: list[Any] = [{"role": "user", "content": "Tell me about tides."}]

@@ -24,8 +24,8 @@ from tests.stub import Call, Stub
 
 PATH = "/v1/chat/completions"
 SECRET = "sk-replicas"
-SECRETS = [SECRET, *(f"{SECRET}-{number}" for number in range(1, 8))]
-"""Of keys with the same limits, `k` and `k1` to `k7`."""
+SECRETS = [SECRET, *(f"{SECRET}-{number}" for number in range(1, 3))]
+"""Of keys with the same limits: `k`, `k1` and `k2`."""
 WHOLE = reply({"choices": [{"index": 0, "message": {"content": "x"}, "finish_reason": "stop"}], "usage": None})
 WITHIN = 60.0
 

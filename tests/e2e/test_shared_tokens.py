@@ -11,12 +11,11 @@ from pathlib import Path
 import openai
 import pytest
 import redis
-from prometheus_client.parser import text_string_to_metric_families
 
-from tests.answers import reply, stream
+from tests.answers import completion, stream
 from tests.e2e.events import delta
 from tests.e2e.test_replicas import PATH, SECRETS, bearer, policy_file, replicas, until
-from tests.raw_client import ask, chat, connected, get
+from tests.raw_client import ask, chat, connected, counted
 from tests.redis_server import RedisServer, redis_server
 from tests.stub import Stub
 
@@ -25,16 +24,7 @@ LIMIT = 600
 USED = 100
 PATIENCE = 30.0
 """Seconds for one key's turn, of which it takes about eight."""
-WHOLE = reply(
-    {
-        "id": "c1",
-        "object": "chat.completion",
-        "created": 1,
-        "model": "m",
-        "choices": [{"index": 0, "message": {"role": "assistant", "content": "x"}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": 60, "completion_tokens": 40, "total_tokens": USED},
-    }
-)
+WHOLE = completion(60, USED - 60)
 
 
 @pytest.fixture
@@ -43,7 +33,7 @@ def server() -> Iterator[RedisServer]:
         yield running
 
 
-def counted(server: RedisServer, key: str) -> int:
+def used(server: RedisServer, key: str) -> int:
     """Tokens of the key that Redis counts against the limit."""
     with redis.Redis(port=server.port, decode_responses=True) as client:
         rows = [client.hgetall(name) for name in client.scan_iter(f"*{key}:tokens*")]
@@ -67,14 +57,7 @@ async def with_a_key(scenario: Callable[[str, str], Awaitable[None]]) -> None:
 
 async def refusals(url: str) -> float:
     """Requests for the model that the gateway counts as refused."""
-    page = (await get(url, "/metrics")).body.decode()
-    return sum(
-        sample.value
-        for family in text_string_to_metric_families(page)
-        for sample in family.samples
-        if sample.name == "gateway_requests_total"
-        and (sample.labels["model"], sample.labels["outcome"]) == ("m", "rejected")
-    )
+    return await counted(url, "gateway_requests_total", model="m", outcome="rejected")
 
 
 async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer, tmp_path: Path) -> None:
@@ -90,8 +73,8 @@ async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer,
                     answer = await ask(urls[number % 2], chat(max_tokens=4), headers=bearer(secret))
                     assert answer.status == 200
 
-                    async def told(used: int = (number + 1) * USED) -> bool:
-                        return counted(server, key) == used
+                    async def told(by_now: int = (number + 1) * USED) -> bool:
+                        return used(server, key) == by_now
 
                     # What an answer cost beyond its estimate is told within a second.
                     await until(told)
@@ -101,7 +84,7 @@ async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer,
                     assert 1 <= int(refused.response.headers["retry-after"]) <= 62
                     assert await refusals(url) == earlier + 1.0
                 assert len(stub.requests) - sent == LIMIT // USED
-                assert counted(server, key) == LIMIT
+                assert used(server, key) == LIMIT
 
             await with_a_key(scenario)
 
@@ -130,7 +113,7 @@ async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path
                         await client.send(PATH, json.dumps(chat(stream=True)).encode(), headers=bearer(secret))
                         status, headers = await client.head()
                         assert status in (200, 429)
-                        assert counted(server, key) <= LIMIT
+                        assert used(server, key) <= LIMIT
                         return int(dict(headers)["x-ratelimit-remaining-tokens"]) if status == 200 else None
 
                     left = await passes(urls[0])
@@ -149,7 +132,7 @@ async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path
                     await clients.aclose()
 
                     await stub.until(lambda: stub.open == 0)
-                    assert passed * estimate <= counted(server, key) <= LIMIT
+                    assert passed * estimate <= used(server, key) <= LIMIT
                     assert await passes(urls[0]) is None
 
             await with_a_key(scenario)
