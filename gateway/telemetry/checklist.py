@@ -20,7 +20,6 @@ from gateway.telemetry.advice import Advice, Evidence, advise
 from gateway.telemetry.counters import Window, seconds_per_token
 from gateway.telemetry.gain import Gains, Key
 from gateway.telemetry.mtp import MIN_DRAFTS, MtpHealth, MtpState, Thresholds
-from gateway.telemetry.rates import RATE_SECONDS, Rates, rates_of
 from gateway.telemetry.source import BreakEven, MtpPolicy, PlainSpeed, PoolLike
 from gateway.telemetry.spec_decode import Acceptance, acceptance, counts_of
 from gateway.telemetry.tpot import Comparison
@@ -73,10 +72,8 @@ class _Entry:
     def __init__(self, window: float, k: int) -> None:
         self.k = k
         self.window = Window(window)
-        self.rates = Window(RATE_SECONDS, 30)
         self.tasks: dict[Task, Window] = {}
         self.health = MtpHealth()
-        self.began: float | None = None
         self.judged: float | None = None
 
     def forget(self) -> None:
@@ -118,12 +115,9 @@ class MtpChecklist:
         if (delta.reset and counted.alone) or counted.k != entry.k:
             entry.forget()
             entry.k = counted.k
-        if entry.began is None:
-            entry.began = counted.at - delta.seconds
         load = {} if not counted.running else {"load_sum": counted.running, "load_count": 1.0}
         if counts or load:
             entry.window.add(counted.at, {**counts, **load})
-            entry.rates.add(counted.at, counts)
         requests = counts.get("generated_count", counts.get("tpot_count", 0.0))
         if requests and (seconds := seconds_per_token(counts)):
             tokens = counts.get("generated_sum", 2.0 * requests) / requests
@@ -161,14 +155,6 @@ class MtpChecklist:
             return MtpState.UNKNOWN
         self._judge((pool, model), entry, self._clock(), every=entry.window.span / 120.0)
         return entry.health.state
-
-    def rates(self, pool: str, model: str) -> Rates | None:
-        """What the pool's engines did in about the last minute; None before the first difference."""
-        entry = self._entries.get((pool, model))
-        if entry is None or entry.began is None:
-            return None
-        now = self._clock()
-        return rates_of(entry.rates.total(now), min(RATE_SECONDS, now - entry.began))
 
     def reports(self, *, by_load: bool = True) -> list[MtpReport]:
         """Every pool that drafts, by policy or by its counters, with each model that it serves. Whoever asks every

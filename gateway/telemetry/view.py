@@ -224,13 +224,6 @@ class TelemetryView:
         endpoint = self._endpoints.get(url)
         return endpoint.identity if endpoint else Identity()
 
-    def pool_drafts(self, pool: str) -> bool | None:
-        """Whether a pool's engines draft, by their pages; None where none is fresh or they differ."""
-        now = self._clock()
-        fresh = [e.fresh(now) for e, _ in self._by_pool.get(pool, ()) if e is not None]
-        seen = {snapshot.drafting for snapshot in fresh if snapshot and snapshot.drafting is not None}
-        return seen.pop() if len(seen) == 1 else None
-
     def disagreements(self) -> tuple[Disagreement, ...]:
         """Where pages and policy differ on drafting, as of each endpoint's last page."""
         return self._drafting.current()

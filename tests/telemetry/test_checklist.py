@@ -216,22 +216,6 @@ def test_acceptance_by_task() -> None:
     assert list(r.checklist.reports()[0].by_task) == [Task.CODE]
 
 
-def test_rates_of_the_last_minute() -> None:
-    """Throughput and mean times are of the differences, over the time that they took."""
-    r = _two()
-    for second in range(31):
-        r.page(PLAIN, engine(generation_tokens_total=100.0 * second, request_queue_time_seconds_sum=0.5 * second,
-                             request_queue_time_seconds_count=2.0 * second, num_preemptions_total=0.0))  # fmt: skip
-        r.clock.now += 1.0
-    rates = r.checklist.rates("plain", "e4b")
-
-    assert rates is not None
-    assert rates.generation_tokens_per_second == pytest.approx(100, rel=0.1)
-    assert rates.queue_seconds == pytest.approx(0.25)
-    assert rates.prefix_hit_share is None
-    assert r.checklist.rates("mtp", "e4b") is None
-
-
 def test_evidence_that_fades_leaves_unknown() -> None:
     """Without drafts for a whole window nothing is known of the drafter any more."""
     r, server = _two(), Engine()

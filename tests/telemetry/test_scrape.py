@@ -253,5 +253,4 @@ async def test_the_real_pools_and_policy_fit(tmp_path: Path) -> None:
         await pools.aclose()
 
     assert view.disagreements() == ()
-    assert view.pool_drafts("mtp") is True
     assert [(row.pool, row.model, row.tokens) for row in checklist.reports()] == [("mtp", "gemma", 2)]

@@ -100,7 +100,6 @@ def test_agreement_and_unknown_are_silent() -> None:
     r.page(B, "http_requests_total 5\n")
 
     assert r.view.disagreements() == ()
-    assert (r.view.pool_drafts("mtp"), r.view.pool_drafts("plain")) == (True, None)
 
 
 def test_totals_survive_restarts_and_removal() -> None:
