@@ -154,11 +154,11 @@ class UpstreamTimeout(GatewayError):
         """`connect`, `first_byte`, `idle` or `total`."""
 
 
-def let_go(error: BaseException) -> None:
-    """Detaches an error that has been handled, and the errors that led to it, from the frames they passed through.
+def clear_tracebacks(error: BaseException) -> None:
+    """Clears `__traceback__` of a handled error and of the errors in its `__cause__` and `__context__` chains.
 
-    Such a frame often refers to the error itself, and so keeps the request's body and everything else in a reference
-    cycle until the next garbage collection.
+    A frame of a traceback often refers to the error itself. That reference cycle would keep the request's body and
+    the frame's other locals alive until the next garbage collection.
     """
     chain: list[BaseException | None] = [error]
     while chain:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gateway import terminal
 from gateway.api.core import Learned, activate
-from gateway.api.explain import IdlePools, explain
+from gateway.api.dry_run import IdlePools, explain
 from gateway.api.head import Head
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator

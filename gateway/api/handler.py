@@ -23,7 +23,7 @@ from gateway.errors import (
     RequestTimeout,
     TooManyRequests,
     UpstreamTimeout,
-    let_go,
+    clear_tracebacks,
 )
 from gateway.records import record
 from gateway.types import Result
@@ -80,7 +80,7 @@ class Handler:
             await self.serve(Incoming(scope, head, active, exchange, down, dialect))
         except GatewayError as error:
             await _answer(core, active, exchange, down, dialect, error, closing=core.draining)
-            let_go(error)
+            clear_tracebacks(error)
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:

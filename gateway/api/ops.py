@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect
 
 from gateway.api.core import Core
 from gateway.api.downstream import error_headers
-from gateway.api.explain import explain
+from gateway.api.dry_run import explain
 from gateway.api.head import read_head
 from gateway.api.models import ModelList
 from gateway.api.served import not_served, unready

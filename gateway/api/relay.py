@@ -17,7 +17,7 @@ from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold
-from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, let_go
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.types import Result
 from gateway.upstream.client import Headers, Response
 from gateway.upstream.proxy import GATHER_BYTES, Opened
@@ -178,7 +178,7 @@ class StreamRelay:
             exchange.error = failure.code
             await self._fail(failure)
         if failure is not None:
-            let_go(failure)
+            clear_tracebacks(failure)
         await self._down.end()
 
     def _read_tail(self) -> None:

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, let_go
+from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.records import keyword_record
 from gateway.types import Result
 from gateway.upstream.client import Dropped, Headers, Response
@@ -155,7 +155,7 @@ class Attempts:
             if following is not None:
                 lease = following
                 if error is not None:
-                    let_go(error)
+                    clear_tracebacks(error)
             elif error is not None:
                 raise error
             elif opened is not None:

@@ -11,7 +11,7 @@ from gateway.policy.schema import Model, Policy
 from gateway.request.features import extract
 from gateway.request.labels import read_label_question
 from gateway.request.parse import Body, parse_body
-from gateway.routing.explain import explanation
+from gateway.routing.decision_json import explanation
 from gateway.types import NO_HINTS, Api, Decision, Features, LoadView, Need, PoolLoad
 
 
