@@ -34,5 +34,4 @@ def open_store(
     from gateway.state.redis import RedisStore
     from gateway.state.redis_connect import read_url
 
-    address = read_url(redis_url)
-    return RedisStore(address.connect, replica=replica, prefix=address.prefix, clock=clock, wall=wall, rng=rng)
+    return RedisStore(read_url(redis_url), replica=replica, rng=rng, clock=clock, wall=wall)

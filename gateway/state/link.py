@@ -24,8 +24,6 @@ class Link:
         self.connected = False
         self.since = wall()
         self.error: str | None = "NotYetReached"
-        self.opened = 0
-        """Times that a connected link was lost."""
         self._name = name
         self._clock, self._wall, self._rng = clock, wall, rng
         self._failures = 0
@@ -56,7 +54,6 @@ class Link:
         if self.connected:
             log.warning("shared state: %s is lost (%s); this replica continues with its own view", self._name, error)
             self.connected, self.since = False, self._wall()
-            self.opened += 1
         self.error = error
         self._retry_at = self._clock() + self._pause * self._rng.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)

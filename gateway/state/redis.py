@@ -16,22 +16,19 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from gateway.state.lane import Client, Command, Lane
+from gateway.state.lane import Command, Lane
 from gateway.state.link import Link
+from gateway.state.redis_connect import Address
 from gateway.state.scripts import EXCHANGE, GIVE_BACK, RECENT, RESERVE
 from gateway.state.store import WINDOW_SLOTS, Ask, Grant, Others, Status, View, merge
 from gateway.state.views import pack, unpack_all
 
 log = logging.getLogger("gateway.state")
 
-PATIENCE = 0.004
-"""Seconds that a request may wait. Event loops round timers up by a millisecond, so it is 5 ms at most."""
-INTERVAL = 1.0
-VIEW_TTL = 10.0
-"""Seconds until the view of a replica that died is gone."""
 LEARNED_TTL = 30 * 86400.0
 """Seconds until what a replica learned is gone, if it does not renew it."""
 MOST_VIEWS = 1024
@@ -43,6 +40,25 @@ _LOG_BATCH = 256
 _PING = Command(None, "", ("PING",))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RedisSettings:
+    """Times in seconds, and the length of the shared decision log."""
+
+    patience: float = 0.004
+    """That a request may wait. Event loops round timers up by a millisecond, so it is 5 ms at most."""
+    deadline: float = 0.25
+    """For a pipeline."""
+    interval: float = 1.0
+    """Between exchanges with the other replicas."""
+    view_ttl: float = 10.0
+    """Until the view of a replica that died is gone."""
+    log_length: int = 100_000
+    """Entries, about."""
+
+
+DEFAULTS = RedisSettings()
+
+
 class RedisStore:
     """A `Store`. Create it anywhere, `start` it on the serving loop."""
 
@@ -50,40 +66,29 @@ class RedisStore:
 
     def __init__(
         self,
-        connect: Callable[[float], Client],
+        address: Address,
         *,
         replica: str,
-        prefix: str = "gateway",
+        rng: Random,
+        settings: RedisSettings = DEFAULTS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        rng: Random,
-        patience: float = PATIENCE,
-        deadline: float = 0.25,
-        interval: float = INTERVAL,
-        view_ttl: float = VIEW_TTL,
-        log_length: int = 100_000,
     ) -> None:
-        """`connect` is `Address.connect`; `replica` is this process's name among all that share the Redis.
+        """`replica` is this process's name among all that share the Redis."""
 
-        Seconds: `patience` for a request, `deadline` for a pipeline, `interval` between exchanges, `view_ttl` until
-        the view of a replica that died is gone.
-        """
-        self.patience = patience
+        def lane(name: str) -> Lane:
+            link = Link(name, clock=clock, wall=wall, rng=rng)
+            return Lane(lambda: address.connect(settings.deadline), link, clock=clock, deadline=settings.deadline)
+
+        self.patience = settings.patience
         self.replicas = 1
         self._replica = replica
-        self._prefix = prefix
+        self._prefix = address.prefix
+        self._settings = settings
         self._clock, self._rng = clock, rng
-        self._interval, self._view_ttl, self._log_length = interval, view_ttl, log_length
-        self._quota = Lane(
-            lambda: connect(deadline),
-            Link("redis (limits)", clock=clock, wall=wall, rng=rng),
-            clock=clock,
-            deadline=deadline,
-        )
-        self._quota.slow_after = patience
-        self._bulk = Lane(
-            lambda: connect(deadline), Link("redis", clock=clock, wall=wall, rng=rng), clock=clock, deadline=deadline
-        )
+        self._quota = lane("redis (limits)")
+        self._quota.slow_after = settings.patience
+        self._bulk = lane("redis")
         self._returns: dict[str, dict[int, int]] = {}
         """Units to give back by bucket and slot; they go with the next question about the bucket, or the next sync."""
         self._others = Others()
@@ -107,7 +112,7 @@ class RedisStore:
                 await self._task
         if self._bulk.link.connected:
             await self._flush_log()
-            await self._reply(self._exchange("views", b"", self._view_ttl, MOST_VIEWS, "drop"))
+            await self._reply(self._exchange("views", b"", self._settings.view_ttl, MOST_VIEWS, "drop"))
         await self._quota.aclose()
         await self._bulk.aclose()
 
@@ -120,7 +125,7 @@ class RedisStore:
 
     @property
     def others(self) -> Others:
-        return self._others if self._clock() - self._heard <= self._view_ttl else Others()
+        return self._others if self._clock() - self._heard <= self._settings.view_ttl else Others()
 
     def status(self) -> Status:
         """Connected means both lanes; the time is the later change's while all is well, else the first loss's."""
@@ -195,7 +200,7 @@ class RedisStore:
             self._flush_returns(bucket)
         if not self._bulk.link.allows():
             return
-        command = self._exchange("views", pack(self._view()), self._view_ttl, MOST_VIEWS, "put")
+        command = self._exchange("views", pack(self._view()), self._settings.view_ttl, MOST_VIEWS, "put")
         rows = await self._reply(command)
         if rows is None:
             return
@@ -208,7 +213,7 @@ class RedisStore:
     async def _sync_forever(self) -> None:
         while True:
             # Jitter, so that replicas started together do not come together for ever.
-            await asyncio.sleep(self._interval * self._rng.uniform(0.8, 1.2))
+            await asyncio.sleep(self._settings.interval * self._rng.uniform(0.8, 1.2))
             try:
                 await self.sync()
             except Exception:
@@ -219,7 +224,7 @@ class RedisStore:
         """Sends the entries that wait; after a failure they wait on, up to the buffer's length."""
         while self._log:
             entries = [self._log.popleft() for _ in range(min(_LOG_BATCH, len(self._log)))]
-            head = ("XADD", self._key("decisions"), "MAXLEN", "~", self._log_length, "*", "d")
+            head = ("XADD", self._key("decisions"), "MAXLEN", "~", self._settings.log_length, "*", "d")
             sent = [self._bulk.submit(Command(None, "", (*head, entry))) for entry in entries]
             replies = [None if future is None else await _settled(future) for future in sent]
             failed = [entry for entry, reply in zip(entries, replies, strict=True) if reply is None]

@@ -119,10 +119,14 @@ class Status:
     """Decision log entries lost to a full buffer."""
 
     def object(self) -> dict[str, object]:
-        """For JSON; `error` only where there is one."""
+        """For JSON; `error` and `dropped` only where there is one."""
         shown: dict[str, object] = {"home": self.home, "connected": self.connected, "since": self.since}
         shown["replicas"] = self.replicas
-        return shown | ({"error": self.error} if self.error else {})
+        if self.error:
+            shown["error"] = self.error
+        if self.dropped:
+            shown["dropped"] = self.dropped
+        return shown
 
 
 class Store(Protocol):

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
-from gateway.state.redis import RedisStore
+from gateway.state.redis import RedisSettings, RedisStore
 from gateway.state.redis_connect import read_url
 from gateway.state.store import Ask, Grant, View
 
@@ -19,9 +19,8 @@ LONG = 60.0
 
 def make_store(url: str, replica: str = "a", **options: Any) -> RedisStore:
     """A store that gives a pipeline as long as it takes, unless `deadline` says otherwise."""
-    address = read_url(url)
-    options = {"deadline": LONG, **options}
-    return RedisStore(address.connect, replica=replica, prefix=address.prefix, rng=Random(replica), **options)
+    settings = RedisSettings(**{"deadline": LONG, **options})
+    return RedisStore(read_url(url), replica=replica, rng=Random(replica), settings=settings)
 
 
 def hurry(store: RedisStore, deadline: float) -> None:
