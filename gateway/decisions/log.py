@@ -1,7 +1,7 @@
 """The log of decisions: the last ones in memory and, if the policy asks for it, in a file and in the shared store.
 
 A request costs a copy of some attributes. Rows are made and written once a second, off the event loop. If that is too
-slow, rows are lost and counted, and no request waits.
+slow, rows are lost, the next flush that succeeds logs how many, and no request waits.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class DecisionLog:
         self._then = 0.0
         self._pending: list[Kept] = []
         self._failing = False
-        self.dropped = 0
-        """Rows that could not be written."""
+        self._lost = 0
+        """Rows that were not written and not yet reported."""
 
     def observe(self, outcome: Outcome, regret: float | None) -> None:
         """Takes a finished request and its regret in seconds."""
@@ -70,7 +70,7 @@ class DecisionLog:
             if len(self._pending) < MOST_PENDING:
                 self._pending.append(kept)
             else:
-                self.dropped += 1
+                self._lost += 1
 
     def _shows(self, outcome: Outcome) -> bool:
         """Whether memory keeps this one: a token bucket of `RING`, filled at `RING_RATE`."""
@@ -115,9 +115,12 @@ class DecisionLog:
             for line in lines:
                 self._store.append(line)
         if problem:
-            self.dropped += len(lines)
+            self._lost += len(lines)
             if not self._failing:
                 log.error("decisions cannot be written", extra={"fields": {"path": section.decisions, "why": problem}})
+        elif self._lost:
+            log.warning("decisions were lost", extra={"fields": {"rows": self._lost}})
+            self._lost = 0
         self._failing = problem is not None
 
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
+import pytest
 
 from gateway.app import build
 from gateway.decisions.log import DecisionLog
@@ -90,15 +91,23 @@ async def test_a_file_by_policy_holds_every_row(tmp_path: Path) -> None:
     assert {orjson.loads(line)["outcome"]["result"] for line in lines} == {"ok"}
 
 
-async def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
-    """Rows are lost and counted; requests go on."""
-    log = DecisionLog(lambda: Logging(decisions=str(tmp_path)), MemoryStore())
+async def test_a_file_that_cannot_be_written_stops_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Requests go on, and the log says how many rows were lost once the file can be written again."""
+    sections = [Logging(decisions=str(tmp_path)), Logging(decisions=str(tmp_path / "decisions.jsonl"))]
+    log = DecisionLog(lambda: sections[0], MemoryStore())
     for outcome in outcomes(policy(), [5, 5]):
         log.observe(outcome, None)
     await log.flush()
-
-    assert log.dropped == 2
     assert len(await log.recent(10)) == 2
+
+    sections.pop(0)
+    for outcome in outcomes(policy(), [5]):
+        log.observe(outcome, None)
+    await log.flush()
+
+    assert len((tmp_path / "decisions.jsonl").read_bytes().splitlines()) == 1
+    assert [record.message for record in caplog.records] == ["decisions cannot be written", "decisions were lost"]
+    assert vars(caplog.records[-1])["fields"] == {"rows": 2}
 
 
 async def test_memory_is_bounded() -> None:
