@@ -34,9 +34,6 @@ class ReloadState:
     """`Policy.version_hash` of the policy in use."""
     loaded_at: float
     """Seconds since the epoch."""
-    source_hash: str
-    """Of the bytes now in the file, in the same form; differs from `version` while the file is invalid,
-    empty while it cannot be read."""
     last_error: str | None = None
     """The first problems of the file as it is now, one a line; None while the file is the policy in use."""
     ok: int = 0
@@ -68,7 +65,7 @@ class PolicyWatcher:
         self._interval = interval
         self._settle = settle
         self._handled = current.version_hash
-        self._state = ReloadState(version=current.version_hash, loaded_at=wall(), source_hash=current.version_hash)
+        self._state = ReloadState(version=current.version_hash, loaded_at=wall())
 
     @property
     def state(self) -> ReloadState:
@@ -98,10 +95,9 @@ class PolicyWatcher:
 
     async def _take(self, content: bytes | PolicyInvalid, digest: str) -> None:
         self._handled = digest
-        known = "" if isinstance(content, PolicyInvalid) else digest
         if digest == self._state.version:
             # Back to the policy in use, after a mistake.
-            self._state = replace(self._state, source_hash=digest, last_error=None)
+            self._state = replace(self._state, last_error=None)
             return
         try:
             if isinstance(content, PolicyInvalid):
@@ -109,15 +105,12 @@ class PolicyWatcher:
             policy = await asyncio.to_thread(parse_policy, content, os.fspath(self._path), self._env)
             self._apply(policy)
         except PolicyInvalid as error:
-            self._state = replace(
-                self._state, source_hash=known, last_error=_short(error), failed=self._state.failed + 1
-            )
+            self._state = replace(self._state, last_error=_short(error), failed=self._state.failed + 1)
             self._on_failure(error)
         else:
             self._state = ReloadState(
                 version=policy.version_hash,
                 loaded_at=self._wall(),
-                source_hash=digest,
                 ok=self._state.ok + 1,
                 failed=self._state.failed,
             )
