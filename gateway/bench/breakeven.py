@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.bench.breakeven_report import crossover, render
+from gateway.bench.breakeven_report import Measured, crossover, render
 from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Tick
 from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
@@ -159,17 +159,19 @@ class BreakEven:
     def report(self) -> Report:
         text = self.profile()
         return render(
-            self._cells,
-            model=self._model,
-            k=self._k,
-            prompt=self._args.prompt,
-            fitted=self.fitted(),
-            acceptance=self._acceptance,
-            stalls=self._stalls,
-            profile=text,
-            file=str(self._args.profile) if self._args.profile and text else None,
-            threshold=threshold_of(self._cells),
-            simulated=tuple(self._simulated),
+            Measured(
+                model=self._model,
+                k=self._k,
+                prompt=self._args.prompt,
+                cells=self._cells,
+                acceptance=self._acceptance,
+                stalls=self._stalls,
+                fitted=self.fitted(),
+                profile=text,
+                file=str(self._args.profile) if self._args.profile and text else None,
+                threshold=threshold_of(self._cells),
+                simulated=tuple(self._simulated),
+            )
         )
 
 

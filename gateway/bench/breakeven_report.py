@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import yaml
@@ -36,53 +36,66 @@ def crossover(cells: Sequence[Cell]) -> float | None:
     return math.exp(math.log(below.tokens) + share * (math.log(above.tokens) - math.log(below.tokens)))
 
 
-def render(
-    cells: Sequence[Cell],
-    *,
-    model: str,
-    k: int,
-    prompt: int,
-    fitted: Fitted | None,
-    acceptance: Mapping[str, Acceptance],
-    stalls: Mapping[bool, Stall],
-    profile: str | None,
-    file: str | None,
-    threshold: int | None,
-    simulated: tuple[str, ...],
-) -> Report:
-    """The report of a whole or a partial run."""
-    groups = [(c, [cell for cell in cells if cell.concurrency == c]) for c in sorted({c.concurrency for c in cells})]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """The results of a whole or a partial run."""
+
+    model: str
+    k: int
+    """Draft tokens; 0 while unknown."""
+    prompt: int
+    """Tokens of each prompt, about."""
+    cells: Sequence[Cell]
+    acceptance: Mapping[str, Acceptance]
+    """By class of prompt."""
+    stalls: Mapping[bool, Stall]
+    """By side: False is plain, True is MTP."""
+    fitted: Fitted | None
+    profile: str | None
+    """YAML of the speed profile; None while a part of it is not measured."""
+    file: str | None
+    """Where the profile was written."""
+    threshold: int | None
+    """For the static objective, in output tokens; None where MTP pays nowhere."""
+    simulated: tuple[str, ...]
+    """Back ends that said that they are simulated."""
+
+
+def render(run: Measured) -> Report:
+    """The report, for the terminal, JSON, Markdown and HTML."""
+    concurrencies = sorted({cell.concurrency for cell in run.cells})
+    groups = [(c, [cell for cell in run.cells if cell.concurrency == c]) for c in concurrencies]
     crossings = {concurrency: crossover(part) for concurrency, part in groups}
     data = {
-        "model": model,
-        "k": k,
-        "cells": [_cell(cell) for cell in cells],
+        "model": run.model,
+        "k": run.k,
+        "cells": [_cell(cell) for cell in run.cells],
         "crossovers": {str(c): None if at is None else round(at, 2) for c, at in crossings.items()},
-        "threshold": threshold,
-        "fit": None if fitted is None else {**asdict(fitted), "decode": asdict(fitted.decode)},
-        "acceptance": {name: found.as_dict() for name, found in acceptance.items()},
-        "stalls": {SIDES[drafting]: stall.as_dict() for drafting, stall in stalls.items()},
-        "profile": None if profile is None else yaml.safe_load(profile),
-        "profile_file": file,
+        "threshold": run.threshold,
+        "fit": None if run.fitted is None else {**asdict(run.fitted), "decode": asdict(run.fitted.decode)},
+        "acceptance": {name: found.as_dict() for name, found in run.acceptance.items()},
+        "stalls": {SIDES[drafting]: stall.as_dict() for drafting, stall in run.stalls.items()},
+        "profile": None if run.profile is None else yaml.safe_load(run.profile),
+        "profile_file": run.file,
         "published": published_dict("breakeven"),
     }
-    tables = [_grid(groups), _crossings(groups, crossings, k)]
-    if acceptance:
-        tables.append(_classes(acceptance))
-    if stalls:
-        tables.append(_stalls(stalls))
-    if fitted:
-        tables.append(_fit(fitted))
+    tables = [_grid(groups), _crossings(groups, crossings, run.k)]
+    if run.acceptance:
+        tables.append(_classes(run.acceptance))
+    if run.stalls:
+        tables.append(_stalls(run.stalls))
+    if run.fitted:
+        tables.append(_fit(run.fitted))
     return Report(
         name="breakeven",
-        title=f"Break-even of MTP: {model}, k={k or '?'}",
-        intro=f"Waves of requests that start together, prompts of about {prompt} tokens, answers of exactly the "
+        title=f"Break-even of MTP: {run.model}, k={run.k or '?'}",
+        intro=f"Waves of requests that start together, prompts of about {run.prompt} tokens, answers of exactly the "
         "length, plain and MTP in turns; the median wave's mean time of a whole answer.",
-        findings=_findings(groups, crossings, threshold, file),
+        findings=_findings(groups, crossings, run.threshold, run.file),
         tables=(*tables, published("breakeven")),
         plots=(_plot(groups),),
         data=data,
-        simulated=simulated,
+        simulated=run.simulated,
     )
 
 
