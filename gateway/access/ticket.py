@@ -38,16 +38,16 @@ class Holder:
 class Ticket:
     """Held from admission until `settle`, which counts once; the request's `finally` is the place for it."""
 
-    __slots__ = ("_clock", "_holder", "_open", "_taken")
+    __slots__ = ("_clock", "_holder", "_taken")
 
     def __init__(
         self, holder: Holder | None, taken: tuple[tuple[Limit, Quota, Spent], ...], clock: Callable[[], float]
     ) -> None:
         """Without a holder it is the ticket of an open door."""
         self._holder = holder
+        """Of the request until it is settled, then None."""
         self._taken = taken
         self._clock = clock
-        self._open = holder is not None
         if holder is not None:
             holder.in_flight += 1
 
@@ -59,11 +59,10 @@ class Ticket:
             reached: whether the request got to a back end. One that did not costs no tokens; one that did and left
                 no count (a stream cut short, say) costs its estimate. The request itself counts either way.
         """
-        if not self._open:
+        holder, self._holder = self._holder, None
+        if holder is None:
             return
-        self._open = False
-        assert self._holder is not None
-        self._holder.in_flight -= 1
+        holder.in_flight -= 1
         now = self._clock()
         for limit, quota, spent in self._taken:
             if limit is Limit.REQUESTS or (usage is None and reached):

@@ -177,7 +177,6 @@ def _engines(raw: dict[str, Any]) -> Engines:
         default=Version.parse(raw["default"]),
         checked=tuple(Version.parse(text) for text in raw["checked"]),
         guard_from=Version.parse(raw["guard_from"]),
-        guard_source=raw["guard_source"],
         fp8_cache_mtp_from=Version.parse(raw["fp8_cache_mtp_from"]),
         broken=tuple(
             Broken(where=_range(row), why=row["why"], works=Version.parse(row["works"]), source=row["source"])

@@ -81,7 +81,6 @@ class Engines:
     """Recipes for these went through vLLM's own argument parser."""
     guard_from: Version
     """First release that heeds the drafts-by-batch-size table on Gemma 4."""
-    guard_source: str
     fp8_cache_mtp_from: Version
     broken: tuple[Broken, ...]
     environment: tuple[Variable, ...]

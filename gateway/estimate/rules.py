@@ -18,7 +18,6 @@ SETTLING_CAP = 16
 CEILING = 8192
 """Stands in for the cap where there is none: answers hardly get longer, and a wide spread must not invent them."""
 _Z90 = 1.2816
-_SPREAD_WHERE_KNOWN = 0.12
 
 
 class Length(NamedTuple):

@@ -182,8 +182,7 @@ class SimEngine:
         else:
             job.length, job.steps = length, steps = 1.0, left
         job.growth = growth = left / steps
-        job.ends_at = ends_at = self._step + steps
-        heappush(running, (ends_at, next(self._number), job))
+        heappush(running, (self._step + steps, next(self._number), job))
         self._length += length
         self._growth += growth
         self._context += job.prompt_tokens + 1

@@ -47,8 +47,6 @@ class Job:
     """The router's, where one decides."""
     steps: int = 0
     """Decode steps that it takes in all, once that is known."""
-    ends_at: int = 0
-    """The engine's step count at which it ends."""
     growth: float = 0.0
     """Tokens per step of this request."""
     length: float = 1.0
