@@ -20,7 +20,7 @@ from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
 from gateway.routing.cost import longest_decode, work_of
-from gateway.types import Result, Trace
+from gateway.types import Decision, Result, Trace
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
@@ -180,7 +180,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         work=work_of(decision),
         endpoint=decision.endpoint if decision else None,
         first=partial(_first, incoming.exchange),
-        more=None if stream else partial(_more, core, incoming.exchange),
+        extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),
         stream=stream,
         key=key.name if key else None,
         priority=key.priority if key else 0,
@@ -198,10 +198,10 @@ def _first(exchange: Exchange) -> float:
     return inf
 
 
-def _more(core: Core, exchange: Exchange) -> float:
+def _extra(core: Core, exchange: Exchange, decision: Decision) -> float:
     """Seconds that a whole answer's first byte may take beyond a stream's: all its tokens come before it."""
-    decision, estimate, features = exchange.decision, exchange.estimate, exchange.features
-    if decision is None or estimate is None or features is None:
+    estimate, features = exchange.estimate, exchange.features
+    if estimate is None or features is None:
         return 0.0
     return longest_decode(decision, estimate, features, core.learned.routing.curves)
 

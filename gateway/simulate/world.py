@@ -18,7 +18,7 @@ from gateway.routing.cost import work_of
 from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
 from gateway.types import Decision, LoadView, Outcome, Result, Usage
-from gateway.upstream.client import Connector, ConnectorStatistics, Headers, Response, Timeouts
+from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
 from gateway.upstream.fair import FairQueue
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
@@ -61,6 +61,7 @@ class _NoConnector:
         headers: Headers,
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
+        extra: Extra | None = None,
     ) -> Response:
         raise NotImplementedError
 

@@ -13,6 +13,8 @@ from typing import Protocol
 from gateway.errors import ConnectionLost
 
 Headers = list[tuple[bytes, bytes]]
+Extra = Callable[[], float]
+"""Tells how many seconds beyond `Timeouts.first_byte` an answer's first byte may take. Asked only when it is late."""
 Take = Callable[[bytes], bool]
 """Takes a piece of a body. Returns False to get no further one for now. Must neither wait nor close the response."""
 
@@ -27,12 +29,6 @@ class Timeouts:
     for a whole answer it sends nothing before the last token."""
     idle: float | None = 60.0
     """Between two pieces of the body, and for a back end that stops taking the request's body."""
-
-    def later(self, seconds: float) -> Timeouts:
-        """The same limits with so many seconds more for the first byte."""
-        if not seconds or self.first_byte is None:
-            return self
-        return Timeouts(self.connect, self.first_byte + seconds, self.idle)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +97,7 @@ class Connector(Protocol):
         headers: Headers,
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
+        extra: Extra | None = None,
     ) -> Response:
         """Sends one request and returns when the answer's headers have come.
 

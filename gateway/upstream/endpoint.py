@@ -239,7 +239,7 @@ class Endpoint:
         limit, now = self.timeouts.first_byte, self.clock()
         if limit is None or not self.counts_tokens(now) or now - self.generated_at < limit:
             return
-        for lease in [lease for lease in self.leases if lease.more and not lease.answered]:
+        for lease in [lease for lease in self.leases if lease.extra and not lease.answered]:
             if lease.move is not None and now - lease.since >= limit:
                 lease.move(anyway=True)
 
@@ -266,7 +266,7 @@ class Endpoint:
 
     def _last_sign(self, lease: Lease) -> float:
         """When it last showed that it is working on requests like this one."""
-        return max(self.answered_at, self.generated_at) if lease.more else self.answered_at
+        return max(self.answered_at, self.generated_at) if lease.extra else self.answered_at
 
     def counts_tokens(self, now: float) -> bool:
         """Whether its `/metrics` have recently counted tokens, so that an idle engine is known from a working one."""

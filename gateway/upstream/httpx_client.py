@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 
 import h11
@@ -27,7 +28,7 @@ from gateway.errors import (
     NothingAvailable,
     UpstreamTimeout,
 )
-from gateway.upstream.client import ConnectorStatistics, Headers, Timeouts
+from gateway.upstream.client import ConnectorStatistics, Extra, Headers, Timeouts
 from gateway.upstream.headers import framing_fault
 from gateway.upstream.httpx_response import HttpxResponse
 
@@ -105,11 +106,15 @@ class HttpxConnector:
         headers: Headers,
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
+        extra: Extra | None = None,
     ) -> HttpxResponse:
         if self._limit and len(self._exchanges) >= self._limit:
             raise NothingAvailable("all connections to the back end are in use", retry_after=1)
         if any(b"\n" in part or b"\r" in part for pair in [(target, b""), *headers] for part in pair):
             raise ValueError("a line break in a request's target or headers")
+        if extra is not None and timeouts.first_byte is not None:
+            # Asked at once, not when it is late: beside all that httpx does it costs nothing.
+            timeouts = replace(timeouts, first_byte=timeouts.first_byte + extra())
         response = self._start(method, target, headers, body, timeouts)
         try:
             await response.wait_for_head()

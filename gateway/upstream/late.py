@@ -16,7 +16,7 @@ def why_late(late: UpstreamTimeout, lease: Lease, expected: float) -> UpstreamTi
     breaker, limit = lease.endpoint.breaker, lease.endpoint.timeouts.first_byte
     if breaker.epoch != lease.epoch and breaker.reason is Trip.STALL:
         return Hung(late.message, phase=late.phase)
-    if limit is not None and expected * OVERDUE <= limit + lease.more:
+    if limit is not None and expected * OVERDUE <= limit + lease.extra_seconds:
         return Overdue(late.message, phase=late.phase)
     # A whole answer whose length is known has had the time for its tokens; the rest was spent in a queue.
-    return Late(late.message, phase=late.phase) if lease.stream or lease.more else late
+    return Late(late.message, phase=late.phase) if lease.stream or lease.extra else late

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from gateway.errors import ConnectFailed, NothingAvailable, UpstreamTimeout
-from gateway.upstream.client import ConnectorStatistics, Headers, Timeouts
+from gateway.upstream.client import ConnectorStatistics, Extra, Headers, Timeouts
 from gateway.upstream.lean_protocol import LeanConnection, Stale
 from gateway.upstream.lean_response import LeanResponse
 
@@ -53,6 +53,7 @@ class LeanConnector:
         headers: Headers,
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
+        extra: Extra | None = None,
     ) -> LeanResponse:
         if self._limit and self._active >= self._limit:
             raise NothingAvailable("all connections to the back end are in use", retry_after=1)
@@ -61,12 +62,12 @@ class LeanConnector:
             connection = self._free.popitem()[0]
             self._active += 1
             try:
-                return await self._exchange(connection, head, body, timeouts)
+                return await self._exchange(connection, head, body, timeouts, extra)
             except Stale:
                 if not isinstance(body, bytes):
                     raise
         connection = await self._connect(timeouts.connect)
-        return await self._exchange(connection, head, body, timeouts)
+        return await self._exchange(connection, head, body, timeouts, extra)
 
     def statistics(self) -> ConnectorStatistics:
         return ConnectorStatistics(active=self._active, idle=len(self._free), opened=self._opened)
@@ -134,7 +135,8 @@ class LeanConnector:
         head: bytes,
         body: bytes | AsyncIterator[bytes],
         timeouts: Timeouts,
+        extra: Extra | None,
     ) -> LeanResponse:
-        response = connection.start(head, body, timeouts, is_head=head.startswith(b"HEAD "))
+        response = connection.start(head, body, timeouts, extra, is_head=head.startswith(b"HEAD "))
         await response.wait_for_head()
         return response

@@ -19,7 +19,7 @@ from typing import Protocol, cast
 import httptools
 
 from gateway.errors import BadUpstreamResponse, ConnectionLost, UpstreamTimeout
-from gateway.upstream.client import Dropped, Headers, Timeouts
+from gateway.upstream.client import Dropped, Extra, Headers, Timeouts
 from gateway.upstream.headers import framing_fault, has_length
 from gateway.upstream.lean_request import MAX_WHOLE, framed, request_was_taken
 from gateway.upstream.lean_response import LeanResponse
@@ -76,11 +76,17 @@ class LeanConnection(asyncio.Protocol):
         self._timer_at = _NEVER
 
     def start(
-        self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, *, is_head: bool
+        self,
+        head: bytes,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+        extra: Extra | None = None,
+        *,
+        is_head: bool,
     ) -> LeanResponse:
         """Begins an exchange. The connection must be idle and open."""
         assert self._transport is not None
-        self._response = response = LeanResponse(self, timeouts)
+        self._response = response = LeanResponse(self, timeouts, extra)
         self._headers = response.headers
         self._silence = 0
         self._is_head = is_head
@@ -271,6 +277,8 @@ class LeanConnection(asyncio.Protocol):
             self.fail()
         elif response._has_body or self._pump is not None:
             self.fail(UpstreamTimeout("the back end fell silent", phase="idle"))
+        elif (more := response.more_time()) > 0.0:
+            self.set_limit(more)
         else:
             self.fail(UpstreamTimeout("the back end sent no first byte in time", phase="first_byte"))
 

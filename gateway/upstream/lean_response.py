@@ -13,7 +13,7 @@ import asyncio
 from typing import Protocol
 
 from gateway.errors import ConnectionLost
-from gateway.upstream.client import Headers, Take, Timeouts
+from gateway.upstream.client import Extra, Headers, Take, Timeouts
 
 
 class Carrier(Protocol):
@@ -35,6 +35,7 @@ class LeanResponse:
         "_complete",
         "_connection",
         "_error",
+        "_extra",
         "_has_body",
         "_has_head",
         "_pieces",
@@ -47,12 +48,13 @@ class LeanResponse:
         "status",
     )
 
-    def __init__(self, connection: Carrier, timeouts: Timeouts) -> None:
+    def __init__(self, connection: Carrier, timeouts: Timeouts, extra: Extra | None = None) -> None:
         self.status = 0
         self.headers: Headers = []
         self.ended = False
         self._connection: Carrier | None = connection
         self._timeouts = timeouts
+        self._extra = extra
         self._pieces: list[bytes] = []
         self._size = 0
         self._has_head = False
@@ -147,6 +149,11 @@ class LeanResponse:
                 return
             self._take = None
         self.wake()
+
+    def more_time(self) -> float:
+        """Extra seconds for the first byte, given once."""
+        extra, self._extra = self._extra, None
+        return 0.0 if extra is None else extra()
 
     def wake(self) -> None:
         waiter = self._waiter

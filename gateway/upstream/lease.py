@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from gateway.types import Result
-from gateway.upstream.client import Headers
+from gateway.upstream.client import Extra, Headers
 from gateway.upstream.retry import rest_seconds
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Lease:
         "client_fault",
         "endpoint",
         "epoch",
-        "more",
+        "extra",
         "move",
         "pool",
         "refused",
@@ -77,8 +77,8 @@ class Lease:
         self.released = False
         self.stream = False
         """Whether the answer is streamed, so that its first byte is its first token."""
-        self.more = 0.0
-        """Extra seconds beyond `timeouts.first_byte`, for a non-streamed answer, whose first byte is also its last."""
+        self.extra: Extra | None = None
+        """For a non-streamed answer, whose first byte is also its last, at an engine known to work; else None."""
         self.answered = False
         self.waits = False
         """Whether the relay is waiting for the back end's next piece, rather than for the client."""
@@ -100,6 +100,11 @@ class Lease:
             self._shared.in_flight += 1
         if not endpoint.ready:
             endpoint.breaker.begin(now)
+
+    @property
+    def extra_seconds(self) -> float:
+        """Seconds beyond `timeouts.first_byte` that its first byte may take."""
+        return 0.0 if self.extra is None else self.extra()
 
     def first_byte(self, now: float) -> None:
         """Call when the answer has begun. For a trial that is enough: an engine that answers is working."""

@@ -20,7 +20,7 @@ from typing import Any
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.records import keyword_record
 from gateway.types import Result
-from gateway.upstream.client import Dropped, Headers, Response
+from gateway.upstream.client import Dropped, Extra, Headers, Response
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.late import why_late
@@ -71,8 +71,8 @@ class Call:
     """Expected seconds of service, for fairness in the queue."""
     first: Callable[[], float] = _unknown
     """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
-    more: Callable[[], float] | None = None
-    """Seconds beyond `timeouts.first_byte` that a whole answer's tokens may take, which come before its first byte."""
+    extra: Extra | None = None
+    """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
     stream: bool = False
     """The answer comes in pieces, if it is a good one."""
     priority: int = 0
@@ -169,8 +169,9 @@ class Attempts:
         self.sent_at = self._pools.clock()
         call = self._call
         lease.move, lease.stream = self._move, call.stream
-        # More time is for an engine that its page shows at work; of one that tells nothing the limit is all there is.
-        lease.more = call.more() if call.more and lease.endpoint.counts_tokens(self.sent_at) else 0.0
+        if call.extra is not None and lease.endpoint.counts_tokens(self.sent_at):
+            # Only for an engine that its page shows at work; of one that tells nothing the limit is all there is.
+            lease.extra = call.extra
         try:
             opened = await _attempt(lease, call, self._pools)
             lease.move = None
@@ -254,9 +255,8 @@ class Attempts:
 
 async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
     endpoint = lease.endpoint
-    timeouts = endpoint.timeouts.later(lease.more) if lease.more else endpoint.timeouts
     response = await endpoint.connector.send(
-        call.method, call.target, call.headers(endpoint), call.body(lease.pool), timeouts
+        call.method, call.target, call.headers(endpoint), call.body(lease.pool), endpoint.timeouts, lease.extra
     )
     status = response.status
     if status in (429, 503):

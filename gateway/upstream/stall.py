@@ -9,8 +9,8 @@ Two limits, on time during which something ran (idle time does not count):
 
 A non-streamed answer is silent until its last token. So before the first byte, an endpoint whose `/metrics` count new
 tokens is working. If its metrics are missing and only such answers are waited for, the limit is extended by what the
-shortest of them may take (`lease.more`): their seconds count for less, so that a stream that comes later meets the
-usual limit. At an endpoint that is found hung, a request for such an answer that cannot go elsewhere ends at
+shortest of them may take (`lease.extra_seconds`): their seconds count for less, so that a stream that comes later
+meets the usual limit. At an endpoint that is found hung, a request for such an answer that cannot go elsewhere ends at
 `timeouts.first_byte` if the metrics say that no tokens are produced.
 
 A health probe cannot find a hang: the server answers while its engine is frozen.
@@ -59,6 +59,6 @@ def is_stalled(endpoint: Endpoint, stall: float | None, seconds: float) -> bool:
         endpoint.silent += seconds
         return limit is not None and endpoint.silent >= limit
     now = endpoint.clock()
-    more = 0.0 if endpoint.counts_tokens(now) else min((lease.more for lease in endpoint.leases), default=0.0)
+    more = 0.0 if endpoint.counts_tokens(now) else min((lease.extra_seconds for lease in endpoint.leases), default=0.0)
     endpoint.silent += seconds * limit / (limit + more)
     return min(endpoint.silent, now - endpoint.generated_at) >= limit

@@ -13,7 +13,7 @@ from gateway.errors import GatewayError
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import Policy
 from gateway.types import Result
-from gateway.upstream.client import Connector, ConnectorStatistics, Headers, Response, Timeouts
+from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
 from gateway.upstream.connect import connect
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.pools import Pools
@@ -40,7 +40,13 @@ class Nowhere:
         self.closed = False
 
     async def send(
-        self, method: bytes, target: bytes, headers: Headers, body: bytes | AsyncIterator[bytes], timeouts: Timeouts
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Headers,
+        body: bytes | AsyncIterator[bytes],
+        timeouts: Timeouts,
+        extra: Extra | None = None,
     ) -> Response:
         raise AssertionError("this test sends nothing")
 
@@ -115,7 +121,7 @@ class Client:
             wait_for_first=wait_for_first,
             first=lambda: first,
             stream=stream,
-            more=lambda: more,
+            extra=(lambda: more) if more else None,
         )
         return await self.last.open(call)
 

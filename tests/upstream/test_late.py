@@ -36,14 +36,35 @@ both = pytest.mark.parametrize("via", ["lean", "httpx"])
 def lease_of(pools: Pools, more: float, *, stream: bool = False) -> Lease:
     lease = pools.lease("p")
     assert lease is not None
-    lease.more, lease.stream = more, stream
+    lease.extra, lease.stream = (lambda: more) if more else None, stream
     return lease
 
 
-def test_more_time_is_for_the_first_byte_only() -> None:
-    """Connect and idle limits stay, and what has no limit gets none."""
-    assert Timeouts(1.0, 30.0, 5.0).later(40.0) == Timeouts(1.0, 70.0, 5.0)
-    assert Timeouts(1.0, None, 5.0).later(40.0) == Timeouts(1.0, None, 5.0)
+async def test_more_time_is_worked_out_only_where_it_is_late() -> None:
+    """An answer that comes in time costs nothing for it; the extra time is for the first byte alone."""
+    asked: list[float] = []
+
+    def extra() -> float:
+        asked.append(LONG)
+        return LONG
+
+    async def piece_and_silence(call: Call) -> None:
+        await call.head(headers=[("transfer-encoding", "chunked")])
+        await call.chunk(b"piece")
+        await call.hang()
+
+    async with Stub(piece_and_silence) as stub, wired(policy_of({"p": [stub.url]})) as live:
+        stub.script.append(WHOLE)
+        connector = only(live).connector
+        response = await connector.send(b"POST", b"/v1/completions", [], b"{}", Timeouts(first_byte=60.0), extra)
+        assert await response.read()
+        response = await connector.send(b"POST", b"/v1/completions", [], b"{}", Timeouts(idle=0.05), extra)
+        assert await response.read() == b"piece"
+        with pytest.raises(UpstreamTimeout) as late:
+            await response.read()
+
+    assert late.value.phase == "idle"
+    assert not asked
 
 
 @both
