@@ -76,13 +76,7 @@ class LeanConnection(asyncio.Protocol):
         self._timer_at = _NEVER
 
     def start(
-        self,
-        head: bytes,
-        body: bytes | AsyncIterator[bytes],
-        timeouts: Timeouts,
-        extra: Extra | None = None,
-        *,
-        is_head: bool,
+        self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, extra: Extra | None, *, is_head: bool
     ) -> LeanResponse:
         """Begins an exchange. The connection must be idle and open."""
         assert self._transport is not None
@@ -266,11 +260,9 @@ class LeanConnection(asyncio.Protocol):
 
     def _on_timer(self) -> None:
         self._timer, self._timer_at = None, _NEVER
-        if self._deadline == _NEVER:
-            return
         remaining = self._deadline - self.loop.time()
         if remaining > 0:
-            self.set_limit(remaining)
+            self.set_limit(remaining if remaining < _NEVER else None)
             return
         response = self._response
         if response is None:
