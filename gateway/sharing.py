@@ -20,6 +20,8 @@ from gateway.upstream.doubt import voice
 log = logging.getLogger("gateway.state")
 
 SHARE_SECONDS = 30.0
+RESTORE_SECONDS = 1.0
+TRIES = 3
 CURVES, LENGTHS, NEWS = "curves", "lengths", "lengths-news"
 _NUMBER = struct.Struct("<Q")
 
@@ -43,31 +45,55 @@ class Sharing:
         self._learned = learned
         self._replica = replica
         self._number = first_number
+        self._restored = False
         self._taken: dict[str, int] = {}
         """The number of the last piece taken in from each other replica."""
 
     async def restore(self) -> None:
-        """Takes in what this process and the others learned before this start."""
-        self._learned.routing.curves.merge(await self._store.share(CURVES, None), None)
-        found = await self._store.share(LENGTHS, None)
-        if blob := found.get(self._replica) or max(found.values(), key=len, default=None):
+        """Takes in what this process and the others learned before this start.
+
+        If the store can't say, nothing happens: `run` tries again, and until then nothing is published, because the
+        little that is known after a start would replace all that was known before it.
+        """
+        found = [await self._store.share(name, None) for name in (CURVES, LENGTHS, NEWS)]
+        if None in found:
+            return
+        curves, lengths, pieces = (rows or {} for rows in found)
+        self._restored = True
+        self._learned.routing.curves.merge(curves, self._replica)
+        if mine := curves.get(self._replica):
+            self._learned.routing.curves.resume(mine)
+        if blob := lengths.get(self._replica) or max(lengths.values(), key=len, default=None):
             self._merge(blob, self._replica)
-        for replica, news in (await self._store.share(NEWS, None)).items():
+        for replica, news in pieces.items():
             self._taken[replica] = _number(news)
 
     async def run(self) -> None:
         """Publishes every half minute until cancelled."""
         while True:
-            await asyncio.sleep(SHARE_SECONDS)
-            await self.publish()
+            await asyncio.sleep(SHARE_SECONDS if self._restored else RESTORE_SECONDS)
+            await (self.publish() if self._restored else self.restore())
 
     async def publish(self) -> None:
         """Sends what this process has learned, and takes in what the others have sent since."""
+        if not self._restored:
+            await self.restore()
         curves, estimator = self._learned.routing.curves, self._learned.estimator
-        curves.merge(await self._store.share(CURVES, curves.snapshot()), self._replica)
+        heard = await self._share(CURVES, curves.snapshot()) if self._restored else None
+        if heard is None:
+            # What is new stays with the estimator, for the next time.
+            return
+        curves.merge(heard, self._replica)
         self._number += 1
-        self._take(await self._store.share(NEWS, _NUMBER.pack(self._number) + estimator.changes()))
-        await self._store.share(LENGTHS, estimator.snapshot())
+        self._take(await self._share(NEWS, _NUMBER.pack(self._number) + estimator.changes()) or {})
+        await self._share(LENGTHS, estimator.snapshot())
+
+    async def _share(self, name: str, blob: bytes) -> Mapping[str, bytes] | None:
+        """Publishes, and tries again where the store is late once: a process that ends has no other time."""
+        for _ in range(TRIES):
+            if (rows := await self._store.share(name, blob)) is not None:
+                return rows
+        return None
 
     def _take(self, news: Mapping[str, bytes]) -> None:
         for replica, blob in news.items():

@@ -69,7 +69,10 @@ class RawClient:
 
     async def answer(self) -> Answer:
         """The whole answer. Raises IncompleteReadError when the connection is cut within it."""
-        status, headers = await self.head()
+        return await self.rest(*await self.head())
+
+    async def rest(self, status: int, headers: list[tuple[str, str]]) -> Answer:
+        """What follows the head."""
         fields = {name.lower(): value for name, value in headers}
         if fields.get("transfer-encoding") == "chunked":
             pieces: list[bytes] = []

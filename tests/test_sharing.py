@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
@@ -12,11 +13,16 @@ from gateway.estimate.estimator import Estimator
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
 from gateway.request.tokens import TokenEstimator
+from gateway.routing.curve import Curve
 from gateway.routing.state import RoutingState
 from gateway.sharing import Sharing
 from gateway.state.memory import MemoryStore
 from gateway.state.snapshot import Snapshots
+from gateway.state.store import Store, View
 from gateway.types import Api, Features, Outcome, Result, Usage
+from tests.redis_server import redis_server
+from tests.routing.worlds import G4
+from tests.state.stores import eventually, hurry, make_store
 
 
 def features() -> Features:
@@ -27,9 +33,16 @@ def features() -> Features:
 
 
 def replica(folder: Path, name: str, number: int = 0) -> tuple[Learned, Sharing]:
+    return on(MemoryStore(replicas=1, snapshots=Snapshots(folder, name), wall=lambda: 1e9), name, number)
+
+
+def on(store: Store, name: str, number: int = 0) -> tuple[Learned, Sharing]:
     learned = Learned(Estimator(share=True), TokenEstimator(), RoutingState(lambda: 0.0, random.Random(1)))
-    store = MemoryStore(replicas=1, snapshots=Snapshots(folder, name), wall=lambda: 1e9)
     return learned, Sharing(store, learned, name, number)
+
+
+def curve(learned: Learned) -> Curve:
+    return learned.routing.curves.curve("mtp", "m", G4, 2)
 
 
 def teach(learned: Learned, tokens: int, times: int = 30) -> None:
@@ -83,3 +96,81 @@ async def test_a_new_replica_starts_from_the_largest_snapshot(tmp_path: Path) ->
     await joined.restore()
 
     assert expects(fresh) == pytest.approx(expects(learned), rel=0.001)
+
+
+async def test_learned_speeds_stay_after_a_restart(tmp_path: Path) -> None:
+    """The first publication after a restart, of nothing new, takes away nothing old: here, or for the others."""
+    (one, first), (other, beside) = replica(tmp_path, "a"), replica(tmp_path, "b")
+    for _ in range(40):
+        curve(one).tpot.learn(2.0, ("chat",), 1.0)
+    await first.publish()
+    again, restarted = replica(tmp_path, "a", 100)
+    seen = [curve(again).tpot.seen, curve(other).tpot.seen]
+    await restarted.restore()
+    await restarted.publish()
+    await beside.publish()
+
+    assert seen == [0.0, 0.0]
+    for there in (again, other):
+        assert curve(there).tpot.seen == pytest.approx(curve(one).tpot.seen)
+        assert curve(there).tpot.log("chat") == pytest.approx(curve(one).tpot.log("chat"))
+
+
+async def test_a_start_while_redis_is_silent_loses_nothing(tmp_path: Path) -> None:
+    """REDIS-01: who could not read what was learned publishes nothing in its place, and reads it once it can."""
+    with redis_server() as server:
+        before = make_store(server.url, interval=3600.0)
+        await before.start(View)
+        learned, sharing = on(before, "a")
+        await sharing.restore()
+        teach(learned, 700)
+        curve(learned).tpot.learn(2.0, ("chat",), 1.0)
+        await sharing.publish()
+        await before.aclose()
+
+        server.freeze()
+        store = make_store(server.url, interval=3600.0)
+        hurry(store, 0.05)
+        await store.start(View)
+        again, restarted = on(store, "a", 100)
+        cold = expects(again)
+        curve(again)
+        await restarted.restore()
+        await restarted.publish()
+        unread = expects(again)
+        server.thaw()
+        hurry(store, 60.0)
+        await eventually(lambda: store._bulk.link.allows())
+        await store.sync()
+        await restarted.publish()
+        await store.aclose()
+
+        assert unread == cold
+        assert expects(again) == pytest.approx(expects(learned), rel=0.001)
+        assert curve(again).tpot.seen == pytest.approx(1.0)
+
+
+async def test_one_late_answer_loses_nothing_at_the_end(tmp_path: Path) -> None:
+    """REDIS-01: what a process has learned when it stops is sent again where Redis was silent for a moment."""
+    with redis_server() as server:
+        store = make_store(server.url, interval=3600.0)
+        await store.start(View)
+        learned, sharing = on(store, "a")
+        await sharing.restore()
+        teach(learned, 700)
+        hurry(store, 0.2)
+        server.freeze()
+        ending = asyncio.create_task(sharing.publish())
+        await eventually(lambda: not store._bulk.link.sound)
+        hurry(store, 60.0)
+        server.thaw()
+        await ending
+        await store.aclose()
+
+        late = make_store(server.url, "b", interval=3600.0)
+        await late.start(View)
+        again, restarted = on(late, "b", 100)
+        await restarted.restore()
+        await late.aclose()
+
+        assert expects(again) == pytest.approx(expects(learned), rel=0.001)

@@ -76,6 +76,12 @@ class Cell:
         self.foreign_weight, self.foreign_sum = weight, total
         self.refresh()
 
+    def resume(self, weight: float, total: float) -> None:
+        """What this process had observed itself before a restart."""
+        self.weight += weight
+        self.sum += total
+        self.refresh()
+
     def refresh(self) -> None:
         total = self.sum + self.foreign_sum + self.prior * self.center
         self.value = total / (self.weight + self.foreign_weight + self.prior)
@@ -197,3 +203,9 @@ class Effects:
         for key, (weight, total) in rows.items():
             if key != "":
                 self._part(key).hear(weight, total)
+
+    def resume(self, rows: dict[Hashable, tuple[float, float]]) -> None:
+        """Our own observations from before a restart, beside those since."""
+        self._uncertainty = None
+        for key, (weight, total) in rows.items():
+            (self.base if key == "" else self._part(key)).resume(weight, total)

@@ -170,12 +170,12 @@ class RedisStore:
         for slot, units in self._returns.pop(bucket, {}).items():
             self._quota.submit(Command(GIVE_BACK, self._bucket(bucket), (slot, units)))
 
-    async def share(self, name: str, blob: bytes | None) -> Mapping[str, bytes]:
+    async def share(self, name: str, blob: bytes | None) -> Mapping[str, bytes] | None:
         if not self._bulk.link.connected:
-            return {}
+            return None
         what = "read" if blob is None else "put"
         rows = await self._reply(self._exchange(f"learned:{name}", blob or b"", LEARNED_TTL, MOST_LEARNED, what))
-        return _pairs(rows)
+        return None if rows is None else _pairs(rows)
 
     def append(self, entry: bytes) -> None:
         self._dropped += len(self._log) == self._log.maxlen

@@ -169,10 +169,10 @@ class Store(Protocol):
     def give_back(self, bucket: str, units: int, slot: int) -> None:
         """Returns units of a grant that were not used. What cannot be delivered comes back by expiry."""
 
-    async def share(self, name: str, blob: bytes | None) -> Mapping[str, bytes]:
+    async def share(self, name: str, blob: bytes | None) -> Mapping[str, bytes] | None:
         """Publishes this replica's learned state (None: only reads); every replica's, its own included, by replica.
 
-        Entries of replicas that are gone stay, so that a restart loses nothing. Empty while the home is lost.
+        Entries of replicas that are gone stay, so that a restart loses nothing. None: the home cannot say.
         """
 
     def append(self, entry: bytes) -> None:

@@ -247,8 +247,10 @@ async def test_what_was_learned_outlives_the_process(server: RedisServer, tmp_pa
     options = ("--redis-url", server.url) if home == "redis" else ("--state-dir", str(tmp_path / "state"))
     body = chat("Please classify the mood of this text: the sky is blue.", max_tokens=2000)
 
-    async def predicted(url: str) -> int:
-        return int((await ask(url, body)).header("x-gateway-predicted-output-tokens") or 0)
+    async def predicted(url: str) -> float:
+        """Asks for the estimate alone, from which nothing is learned."""
+        estimate = (await ask(url, body, "/gateway/explain")).json()["estimate"]
+        return float(estimate["output_tokens"])  # type: ignore[index]
 
     async with Stub(told) as stub:
         policy = policy_file(tmp_path, stub.url)
@@ -257,21 +259,29 @@ async def test_what_was_learned_outlives_the_process(server: RedisServer, tmp_pa
             for _ in range(30):
                 await ask(url, body)
             # Answers are learned from a moment after their end; who reads the metrics sees that of all of them.
-            assert await total(url, "gateway_requests_total") == 31.0
+            assert await total(url, "gateway_requests_total") == 30.0
             learned = await predicted(url)
-        async with process(policy, *options) as (_, url):
-            after = await predicted(url)
-
         assert before < 200 < learned
-        assert abs(after - learned) < 0.1 * learned
+        async with process(policy, *options) as (_, url):
+
+            async def known() -> bool:
+                # At once, unless Redis was silent for a moment at the start: then it is asked again.
+                return abs(await predicted(url) - learned) < 0.1 * learned
+
+            await until(known)
 
 
 class Balancer:
     """The smallest load balancer: each replica in turn, a connection a request. One that answers 503 with
-    `Retry-After`, or takes no connection, gets no more until it is replaced, and another one gets the request."""
+    `Retry-After`, or takes no connection, gets no more until it is replaced, and another one gets the request.
+
+    A replica that is `stopping` closes its listener once nobody has come for half a second: a connection that it had
+    not accepted by then ends without a byte. Where this machine pauses for so long that counts as not taken too.
+    """
 
     def __init__(self, urls: list[str]) -> None:
         self.urls = urls
+        self.stopping: set[str] = set()
         self._next = 0
         self._out: set[str] = set()
 
@@ -283,13 +293,28 @@ class Balancer:
             if url in self._out:
                 continue
             try:
-                answer = await ask(url, body)
+                answer = await self._asked(url, body)
             except ConnectionRefusedError:
+                answer = None
+            if answer is None:
                 self._out.add(url)
                 continue
             if answer.status != 503 or answer.header("retry-after") is None:
                 return answer
+            assert url in self.stopping, answer.body
             self._out.add(url)
+
+    async def _asked(self, url: str, body: object) -> Answer | None:
+        """None where a replica that is stopping has not taken the connection."""
+        async with connected(url) as client:
+            try:
+                await client.send(PATH, json.dumps(body).encode())
+                head = await asyncio.wait_for(client.head(), WITHIN)
+            except (ConnectionError, asyncio.IncompleteReadError) as ended:
+                if url not in self.stopping or (isinstance(ended, asyncio.IncompleteReadError) and ended.partial):
+                    raise
+                return None
+            return await asyncio.wait_for(client.rest(*head), WITHIN)
 
 
 async def test_a_rolling_restart_fails_no_request(server: RedisServer, tmp_path: Path) -> None:
@@ -316,16 +341,18 @@ async def test_a_rolling_restart_fails_no_request(server: RedisServer, tmp_path:
             while len(answers) < enough:
                 await asyncio.sleep(0.01)
 
-        clients = [asyncio.create_task(client()) for _ in range(8)]
-        for position, (old, _) in enumerate(running):
+        async with asyncio.TaskGroup() as clients:
+            for _ in range(8):
+                clients.create_task(client())
+            for position, (old, url) in enumerate(running):
+                await served_more()
+                balancer.stopping.add(url)
+                old.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(old.wait(), WITHIN) == 0
+                await served_more()
+                _, balancer.urls[position] = await started.enter_async_context(process(policy, *options))
             await served_more()
-            old.send_signal(signal.SIGTERM)
-            assert await asyncio.wait_for(old.wait(), WITHIN) == 0
-            await served_more()
-            _, balancer.urls[position] = await started.enter_async_context(process(policy, *options))
-        await served_more()
-        over.set()
-        await asyncio.gather(*clients)
+            over.set()
 
         assert {answer.status for answer in answers} == {200}
         assert all(answer.body.endswith(DONE) for answer in answers)

@@ -184,6 +184,7 @@ async def test_learned_state_of_many_replicas_is_bounded(server: RedisServer) ->
             store._replica = f"pod-{i}"
             blobs = await store.share("lengths", b"x")
 
+    assert blobs is not None
     assert len(blobs) == 64
     assert "pod-69" in blobs
     assert "pod-0" not in blobs

@@ -45,8 +45,8 @@ class Running:
 
 
 @asynccontextmanager
-async def connector_fetch(via: Literal["auto", "httpx"] = "auto") -> AsyncIterator[Fetch]:
-    fetch = ConnectorFetch(partial(connect, via=via), Timeouts())
+async def connector_fetch(via: Literal["auto", "httpx"] = "auto", connect_within: float = 2.0) -> AsyncIterator[Fetch]:
+    fetch = ConnectorFetch(partial(connect, via=via), Timeouts(connect=connect_within))
     try:
         yield fetch
     finally:
@@ -54,6 +54,23 @@ async def connector_fetch(via: Literal["auto", "httpx"] = "auto") -> AsyncIterat
 
 
 httpx_fetch = partial(connector_fetch, "httpx")
+
+
+class _Patient:
+    """A fetch that gives each page a minute: where a pause of this machine must not pass for an endpoint's silence."""
+
+    def __init__(self, inner: Fetch) -> None:
+        self._inner = inner
+        self.forget, self.aclose = inner.forget, inner.aclose
+
+    async def get(self, url: str, path: str, api_key: bytes | None, seconds: float) -> bytes:
+        return await self._inner.get(url, path, api_key, 60.0)
+
+
+@asynccontextmanager
+async def patient_fetch() -> AsyncIterator[Fetch]:
+    async with connector_fetch(connect_within=60.0) as fetch:
+        yield _Patient(fetch)
 
 
 @asynccontextmanager

@@ -25,7 +25,16 @@ from gateway.upstream.pools import Pools
 from tests.servers import serve
 from tests.sim.helpers import FAST, FAST_MTP, Server, sim
 from tests.telemetry.helpers import Clock, FakePools, engine, pool
-from tests.telemetry.scraping import EVERY, Switch, Told, answering, connector_fetch, httpx_fetch, scraping
+from tests.telemetry.scraping import (
+    EVERY,
+    Switch,
+    Told,
+    answering,
+    connector_fetch,
+    httpx_fetch,
+    patient_fetch,
+    scraping,
+)
 
 
 async def _talk(server: Server, count: int = 6, tokens: int = 120) -> None:
@@ -128,7 +137,10 @@ async def test_a_hanging_endpoint_delays_no_other(fetch: Any) -> None:
 async def test_failures_are_said_once_and_recovery_too(caplog: pytest.LogCaptureFixture) -> None:
     """A server whose metrics fail is logged once however often it is tried; its return is logged, and it is asked who
     it is."""
-    async with sim(FAST) as server, scraping(pool("plain", server.url, interval=EVERY)) as running:
+    async with (
+        sim(FAST) as server,
+        scraping(pool("plain", server.url, interval=EVERY), fetch=patient_fetch) as running,
+    ):
         record = running.view.endpoints()[server.url]
         await running.until(lambda: record.identity.models)
         with caplog.at_level(logging.INFO, "gateway.telemetry"):
