@@ -1,4 +1,4 @@
-"""The starting speed of a pool, from what the policy says; the work that a decided request is, and its longest time."""
+"""A pool's initial speed curve, the work that a request is expected to cause, and the longest time it may take."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from gateway.routing.curves import LEAST_SEEN, Curves
 from gateway.types import Decision, Estimate, Features
 
 SLOWER = 1.5
-"""A whole answer may take so many times what its tokens take by the pool's curve."""
+"""How many times the curve's decode time a whole (non-stream) answer may take."""
 UNKNOWN_SLOWER = 6.0
-"""Likewise where little has been measured: the engine's hardware may not be that of the profile, and a pool whose whole
-answers all ended too soon would never be known better."""
+"""The same for a pool with few measurements. Its hardware may be slower than the profile's, and if the limit cut its
+answers off, the gateway would never learn so."""
 OPEN_TOKENS = 4096
-"""Tokens that an answer without a limit of its own may have, at least."""
+"""Least number of tokens to allow for when the request sets no limit."""
 OVER_P90 = 4.0
-"""Likewise, as a multiple of the estimate's 90th percentile."""
+"""The same, as a multiple of the estimated 90th percentile."""
 UNKNOWN = 0.05
-"""The work of a request of which nothing is expected: about a short answer's on a busy engine."""
+"""Seconds of work assumed for a request without a decision: about a short answer on a busy engine."""
 
 
 def pool_curve(curves: Curves, model: Model, pool: Pool) -> Curve:
-    """The curve of a pool for a model: what was learned of it, else the profile that the policy names."""
+    """The speed curve of a pool for a model: the learned one, or a new one from the policy's profile."""
     if pool.speeds is not None:
         profile = pool.speeds.only(model.name, model.architecture)
     else:
@@ -32,13 +32,14 @@ def pool_curve(curves: Curves, model: Model, pool: Pool) -> Curve:
 
 
 def work_of(decision: Decision | None) -> float:
-    """Seconds of an engine's time expected, by which waiting requests share the pools: what all requests there take
-    longer for it in sum, its own time included, per request. Own time alone says little where prompts are long: it is
-    mostly that of the other prompts, and leaves out what its own does to all others.
+    """Expected seconds of engine time. The queue orders and shares by it.
 
-    A mean over the pools that may serve it, for which of them will is not known as long as it waits, and a request must
-    not be a large one or a small one by which pool was a little cheaper when it came. Time in the queue is no work:
-    with it short requests would count as long ones whenever the queue is long."""
+    For one pool it is own time plus imposed time, divided by the requests that run at once. Own time alone would
+    mislead where prompts are long: most of it is spent on other requests' prompts, and the delay that this request's
+    prompt causes to others is missing.
+
+    The result is the mean over all pools that may serve the request, because a waiting request does not know yet which
+    one will. Time in the queue is not included: with it, a long queue would make every short request look long."""
     if decision is None:
         return UNKNOWN
     seconds, number = 0.0, 0
@@ -51,9 +52,11 @@ def work_of(decision: Decision | None) -> float:
 
 
 def longest_decode(decision: Decision, estimate: Estimate, features: Features, curves: Curves) -> float:
-    """Seconds that an answer's tokens may take, whichever pool of the order serves it: a multiple of what as many as
-    there may be take in the slowest of them at its load. As many as there may be is `max_tokens`, which an engine never
-    exceeds; without it a multiple of what is expected, for a wrong guess must not end a good answer."""
+    """Upper bound in seconds for decoding a whole answer in any pool of the decision's order.
+
+    It is the time for the largest possible number of tokens in the slowest pool at its load, times `SLOWER`. That
+    number is `max_tokens` where the request sets it, since an engine never exceeds it. Otherwise it is a multiple of
+    the estimate, so that a wrong estimate does not end a good answer."""
     most = features.token_limit
     if most is None:
         bound = OPEN_TOKENS if features.cap is None else features.cap

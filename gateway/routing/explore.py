@@ -1,10 +1,10 @@
 """A small share of requests goes to a pool that is not the best one, so that its speed stays known.
 
-It is paid from an allowance: every decision adds a `PRICE` part of `share` of its expected seconds, an exploration
-takes the seconds by which it is worse. So exploration costs at most that much of all requests' time, whatever the
-pools are like, and expensive pools are tried with cheap requests. Only a pool is explored that might turn out to be the
-best, being little known, or that nobody has heard of for a while. Requests that somebody waits for are never used: the
-router asks only for keys without priority and outside rules, hints and conversations.
+Exploration has a budget, in seconds. Every decision adds `PRICE * share` of its expected seconds; an exploration spends
+the seconds by which its pool is expected to be slower. So it never costs more than that part of all requests' time,
+and slow pools are tried with cheap requests. A pool is explored only if it might be the best within its uncertainty,
+or if no request has finished there for a while. The router never explores with a key that has priority, nor where a
+rule, a hint or a conversation decides.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from random import Random
 from typing import Protocol, TypeVar
 
 PRICE = 0.25
-"""Seconds that may be lost per explored second."""
+"""Seconds of loss allowed per second of explored requests."""
 KNOWN = 0.03
 """Relative standard error below which a curve counts as known."""
 SILENT = 30.0
-"""Seconds without a finished request after which a pool may have become another one."""
+"""Seconds without a finished request after which a pool's speed may have changed."""
 MOST_ALLOWANCE = 60.0
-"""Seconds that a long time without exploration may save up."""
+"""Largest budget that can be saved up, in seconds."""
 
 
 class Option(Protocol):
@@ -40,12 +40,12 @@ O = TypeVar("O", bound=Option)  # noqa: E741
 
 
 class Explorer:
-    """The allowance and the dice."""
+    """The budget and the random draw."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
         self.allowance = 0.0
-        """Seconds that may be lost now."""
+        """Seconds that an exploration may cost now."""
         self.asked = 0
         self.explored = 0
 
@@ -72,6 +72,6 @@ class Explorer:
 
 
 def _might_win(option: Option, best: float) -> bool:
-    """Whether two standard errors could make it the best."""
+    """Whether it would be the best if it were two standard errors faster than its curve says."""
     doubt = option.uncertainty
     return doubt > KNOWN and option.total * (1.0 - 2.0 * doubt) < best

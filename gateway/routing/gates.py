@@ -10,7 +10,7 @@ from gateway.policy.schema import AccessKey, Model, Pool
 from gateway.types import Features, PoolLoad
 
 WINDOW_MARGIN = 1.1
-"""Prompt tokens are estimated, mostly within 10 %; a prompt that may not fit goes where it does."""
+"""The prompt's tokens are an estimate, mostly within 10 %. A prompt that might not fit goes to a larger window."""
 
 
 def capability_gate(features: Features, model: Model, pool: Pool, key: AccessKey | None, load: PoolLoad) -> str | None:

@@ -1,13 +1,13 @@
-"""What decisions cost and gained, after the fact: the answer's real length put into the curves of the pools not taken.
+"""Regret: the time that a decision lost or won, computed afterwards with the real length of the answer.
 
     regret = expected(taken, real length) - least expected(other allowed pool, real length)
 
-at the load of the decision, and by its own times: what it took for the first token stays, what it took for decoding is
-stretched to the real length. Above 0 another pool would have been faster, below 0 this one was the right choice. Both
-sides come from curves, so that luck and noise of the single request do not count. Totals per model and reason.
+Both sides are computed at the load of the decision: the expected time to the first token is kept, the decode time is
+scaled to the real length. Above 0 another pool would have been faster; below 0 the choice was right. Both sides come
+from the curves, so that the noise of a single request cancels out. Totals are kept per model and reason.
 
-That is one request against the other pool of the same fleet, all else as it was. It is no gain over a fleet of one
-kind, in which every request would be elsewhere and every load another one.
+Regret compares one request with the other pools of the same fleet, all else being equal. It is not the gain over a
+fleet of one kind, where every request would run elsewhere and every load would differ.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class RegretRow:
     seconds: float = 0.0
     """Measured time from sending to the last token."""
     regret: float = 0.0
-    """Time lost where another pool would have been faster."""
+    """Total time lost by requests for which another pool would have been faster."""
     gain: float = 0.0
-    """Time won over the best pool not taken, where this one was faster."""
+    """Total time won over the next best pool by requests whose pool was the fastest."""
 
     def share(self) -> float:
-        """Regret as a share of the time that it could have taken."""
+        """Regret as a share of the least possible time."""
         best = self.seconds - self.regret
         return self.regret / best if best > 0 else 0.0
 

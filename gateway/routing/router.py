@@ -1,13 +1,14 @@
-"""Hop 4: which pool, and why. One synchronous function over the request, the policy, the pools' load and their curves.
+"""Hop 4: choose the pool, and say why. One synchronous function of the request, the policy, the load and the curves.
 
-1. Gates take pools out, each with its reason.
-2. A required rule, else the client's hint, else a preferring rule narrows what is left; a preference (and a hint)
-   yields where it would leave nothing.
-3. A conversation stays where its prefix is cached, unless that costs much.
-4. The objective ranks the rest: by expected seconds, with or without those of others, or by the static threshold.
-5. A small share explores.
+1. Gates remove pools, each with a reason.
+2. A rule with `require`, else the client's hint, else a rule with `prefer` narrows the remaining pools. A hint or a
+   preference is ignored if it would leave none.
+3. The objective ranks the pools: by the request's own expected time, by that plus the time it costs others, or by the
+   static threshold.
+4. A conversation stays in the pool that has its prefix cached, unless another one is much faster.
+5. A small share of requests explores.
 
-Every decision keeps all pools' costs, the losing ones too: explain, the decision log, learning and regret read them.
+A decision records the costs of all pools, also of those not taken, for explain, the decision log, learning and regret.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ NO_HEADERS: Mapping[str, str] = {}
 
 
 class Router:
-    """The decision under one policy. Made anew for every policy; what was learned is in `state` and outlives it."""
+    """Decides under one policy. Each policy gets a new router; `state` holds what was learned and outlives it."""
 
     def __init__(self, policy: Policy, state: RoutingState | None = None) -> None:
         self.policy = policy
@@ -93,14 +94,14 @@ class Router:
         if thread and goes_on(features, hints):
             place = state.sticky.find(name, thread, state.clock(), routing.stickiness)
         candidates = self._candidates(model, features, estimate, view, key, place)
-        # What a key may not use stays out, whatever else yields below.
+        # A pool that the key may not use stays out, even where gates and rules are relaxed below.
         open_ = candidates if key is None or key.pools is None else [c for c in candidates if c.pool.name in key.pools]
         if not open_:
             raise Forbidden(f"key {key.name if key else ''!r} may use no pool of `{model.name}`", param="model")
         able = free = [c for c in open_ if c.out is None]
         if len(free) < len(open_):
             able = [c for c in open_ if c.can]
-            # Where no pool can do it, the back end's own refusal is the right answer, so nothing is gated.
+            # If no pool can serve it, the back end's own refusal is the right answer, so no gate applies.
             free = free or able or open_
         rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
         chosen, reason, detail = free, None, ""
@@ -116,7 +117,7 @@ class Router:
         order = [c.pool.name for c in ranked]
         rest = able or open_
         if len(ranked) < len(rest) and not (rule and rule.required):
-            # Pools that are full or down now come last: when the request waits or fails over they may not be.
+            # Pools that are full or down now come last: they may have recovered when the request waits or fails over.
             order += [c.pool.name for c in sorted(rest, key=_late) if c not in ranked]
         return Decision(
             model=name,
@@ -132,8 +133,8 @@ class Router:
     def _settle(
         self, model: str, ranked: list[Candidate], ranked_by: Reason, place: Place | None, *, draw: bool
     ) -> tuple[list[Candidate], Reason]:
-        """Who comes first where the objective alone has ranked: the conversation's pool, the pool whose turn it is, or
-        by chance one to explore."""
+        """Puts another pool first where only the objective has ranked: the conversation's pool, the pool whose turn
+        it is, or one to explore."""
         state = self.state
         first, reason = ranked[0], ranked_by
         if place is not None:
@@ -178,7 +179,7 @@ class Router:
             own = terms.wait + terms.first + terms.decode
             cost = own + terms.imposed if fleet else own
             if place is not None and place.pool != pool.name:
-                # A move computes the prefix anew, once, and later turns find it there.
+                # A move recomputes the prefix once; later turns find it cached there.
                 there = curve.terms(tokens, task, prompt, load, min(place.tokens, prompt - 1))
                 settled = there.wait + there.first + there.decode + (there.imposed if fleet else 0.0)
                 cost = settled + (cost - settled) / (1.0 + turns_to_come(features))
@@ -188,7 +189,7 @@ class Router:
     def _narrow(
         self, free: list[Candidate], able: list[Candidate], open_: list[Candidate], rule: Rule | None, hints: Hints
     ) -> tuple[list[Candidate], Reason | None, str]:
-        """Rule and hint applied to the free candidates; what is required is so against gates too."""
+        """Applies the rule and the hint to the free candidates. A required pool is taken even if a gate is against it."""
         if rule and rule.required:
             if not (required := _accepted(able, rule.target) or _accepted(open_, rule.target)):
                 raise NothingAvailable(
@@ -212,7 +213,7 @@ def _accepted(candidates: list[Candidate], target: Target) -> list[Candidate]:
 
 
 def _stay(ranked: list[Candidate], place: Place) -> Candidate | None:
-    """The pool that keeps the conversation: where it was, unless the best saves too much."""
+    """The conversation's pool, or None if the best pool is faster by more than `STAY`."""
     kept = next((c for c in ranked if c.pool.name == place.pool), None)
     if kept is None or ranked[0].total < (1.0 - STAY) * kept.total:
         return None
@@ -220,7 +221,7 @@ def _stay(ranked: list[Candidate], place: Place) -> Candidate | None:
 
 
 def _why_alone(candidates: list[Candidate], chosen: list[Candidate]) -> tuple[Reason, str]:
-    """The reason where one pool was left before any ranking."""
+    """The reason and detail when only one pool was left before ranking."""
     if len(candidates) == 1:
         return Reason.ONLY_POOL, ""
     for candidate in candidates:

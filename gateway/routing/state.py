@@ -33,8 +33,8 @@ class RoutingState:
         """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
 
     def beside(self, rng: Random) -> RoutingState:
-        """For a second router at the same pools: what outcomes teach is shared, what belongs to one policy (turns,
-        exploration, hysteresis) is not. This one observes for both."""
+        """A state for a second router over the same pools. It shares what outcomes teach (curves, conversations, regret)
+        and has turns, exploration and hysteresis of its own. Outcomes are still observed through `self`."""
         other = RoutingState(self.clock, rng)
         other.curves, other.sticky, other.regret = self.curves, self.sticky, self.regret
         return other

@@ -1,9 +1,9 @@
 """Where a conversation went last, because its prefix is cached there: a bounded table with an idle time to live.
 
-A conversation is known by the client's `x-gateway-session`, else by the body (`Features.thread_key`). What staying
-saves is the prefill of the tokens that are cached, so it is counted as time. A move pays that once and for all turns to
-come, of which a conversation has about as many as it has had; another pool must be faster by `STAY` all the same, so
-that a conversation does not wander.
+A conversation is identified by the client's `x-gateway-session`, or else by the body (`Features.thread_key`). Staying
+saves the prefill of the cached tokens, which the router counts as time. A move pays for that prefill once, for all
+further turns; the expected number of further turns is the number so far. In addition, another pool must be faster by
+the share `STAY`, so that a conversation does not move back and forth.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from gateway.types import Features, Hints, Outcome, Result
 STAY = 0.25
 """A conversation moves to another pool only where that saves more than this share of the time."""
 WAYS = 4
-"""Rows in a set; a conversation's key names its set."""
+"""Rows in a set. The key of a conversation determines its set."""
 MOST_THREADS = 16_384 * WAYS
 MOST_HOMES = 4_096
-"""Endpoints that conversations may point to. Pods that come and go use them up; then all places are forgotten once."""
+"""Endpoints that the table can refer to. If pods that come and go use them all up, the table is cleared once."""
 MOST_TURNS = 6.0
 
 
@@ -35,11 +35,11 @@ class Place(NamedTuple):
 
 
 class Sticky:
-    """Conversations by their key, in a table of 26 bytes a row that takes all its memory at the start.
+    """Conversations by key, in a table of 26 bytes a row that is allocated at the start.
 
-    It is a set-associative cache: a key may only stand in the `WAYS` rows of its set, of which a new conversation takes
-    the one that was idle the longest. Objects for each conversation would take 370 bytes and make memory grow for the
-    first 50,000 requests.
+    It is a set-associative cache: a key can only be in one of the `WAYS` rows of its set, and a new conversation
+    replaces the row of its set that was idle the longest. An object per conversation would take 370 bytes, and memory
+    would grow over the first 50,000 requests.
     """
 
     def __init__(self, most: int = MOST_THREADS) -> None:
@@ -48,7 +48,7 @@ class Sticky:
         self._keys = array("q", [0]) * rows
         self._homes_at = array("H", [0]) * rows
         self._tokens = array("d", [0.0]) * rows
-        """Floats, for a back end may report any number."""
+        """Floats, because a back end may report any number."""
         self._at = array("d", [-inf]) * rows
         """When the row was written; -inf where there is none."""
         self._homes: list[tuple[str, str | None]] = []
@@ -58,7 +58,7 @@ class Sticky:
         return sum(at > -inf for at in self._at)
 
     def find(self, model: str, thread: int, now: float, ttl: float | None) -> Place | None:
-        """The place, unless the conversation has been idle for longer than `ttl` (None: stickiness is off)."""
+        """The conversation's place; None if it was idle for longer than `ttl` seconds, or if `ttl` is None (off)."""
         if not thread or ttl is None:
             return None
         row = self._row_of(hash((model, thread)))
@@ -114,10 +114,10 @@ def thread_of(features: Features, hints: Hints) -> int:
 
 
 def goes_on(features: Features, hints: Hints) -> bool:
-    """Whether the request can be a later turn. Many users' first turns are alike, and share no more than a template."""
+    """Whether the request can be a later turn. First turns of many users share a thread key, because they are alike."""
     return bool(hints.session) or features.turns > 2 or features.after_tool or features.last_answer is not None
 
 
 def turns_to_come(features: Features) -> float:
-    """Expected further turns of a conversation: as many as there were, within bounds."""
+    """Expected number of further turns: as many as there were so far, within bounds."""
     return min(max(features.turns / 2.0, 1.0), MOST_TURNS)

@@ -1,14 +1,14 @@
-"""Busy pools take newcomers in turns where that lets all of them decode faster.
+"""Busy pools take new requests in turns, where that lets both decode faster.
 
-A prompt that joins a running batch costs it a fixed stall F, which all prompts that join in the same step share. Where
-prompts come often and F is long beside a step, it is better that they join one pool for a while, and share, and the
-other pool decodes undisturbed; then the other way round. With T(lambda) the mean step under lambda prompts per second
-(see `curve.py`), the decoding that two like pools get done rises by the share
+A prompt that joins a running batch stalls it for a fixed time F, however many prompts join in that step. If prompts
+arrive often and F is long compared with a step, it is better to send all prompts to one pool for a while, where they
+share stalls, while the other pool decodes without stalls; then the other way round. With T(lambda) the mean step time
+at lambda prompts per second (see `curve.py`), two equal pools together decode more by the share
 
     gain = (1 / T(2 lambda) + 1 / T(0)) / (2 / T(lambda)) - 1
 
-The marginal cost of one request cannot see this, for it is about many. So the pool whose turn it is keeps it until
-another one is cheaper by `PATIENCE` times that gain; with little to gain nothing changes hands but the cheapest wins.
+The marginal cost of a single request does not show this gain. So the pool whose turn it is stays first until another
+pool is cheaper by `PATIENCE` times the gain. If there is little to gain, the cheapest pool is first.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LEAST_GAIN = 0.06
 MOST_PATIENCE = 0.5
 LEAST_RUNNING = 2.0
 DECODING = 0.85
-"""Below this share of their time in which requests decode, waiting for the first token is what they do, and it takes
-longer where all join."""
+"""Taking turns lengthens the wait for the first token. If requests decode for less than this share of their time, that
+wait matters most, and there are no turns."""
 LOOK = 1.0
-"""Seconds between two looks at the gain."""
+"""Seconds between two computations of the gain."""
 
 
 @dataclass(slots=True)
@@ -37,13 +37,13 @@ class _Turn:
 
 
 class Turns:
-    """Whose turn it is, by model."""
+    """The pool whose turn it is, by model."""
 
     def __init__(self) -> None:
         self._turns: dict[str, _Turn] = {}
 
     def first(self, model: str, ranked: Sequence[Candidate], now: float) -> Candidate:
-        """The best of `ranked`, or the one whose turn it is where that is still cheap enough."""
+        """The pool whose turn it is, if still cheap enough; otherwise the best of `ranked`."""
         best = ranked[0]
         turn = self._turns.get(model)
         if best.terms.running < LEAST_RUNNING:
@@ -65,7 +65,7 @@ class Turns:
 
 
 def gain(candidates: Sequence[Candidate]) -> float:
-    """By how much the pools would decode faster in turns, on average over them."""
+    """The share by which the pools would decode faster in turns; mean over the pools."""
     busy = [c for c in candidates if c.terms.running >= LEAST_RUNNING]
     if len(busy) < 2 or min(c.curve.mix.decoding for c in busy) < DECODING:
         return 0.0
