@@ -189,7 +189,7 @@ class Router:
     def _narrow(
         self, free: list[Candidate], able: list[Candidate], open_: list[Candidate], rule: Rule | None, hints: Hints
     ) -> tuple[list[Candidate], Reason | None, str]:
-        """Applies the rule and the hint to the free candidates. A required pool is taken even if a gate is against it."""
+        """Applies the rule and the hint to the free candidates. A required pool is taken even against a gate."""
         if rule and rule.required:
             if not (required := _accepted(able, rule.target) or _accepted(open_, rule.target)):
                 raise NothingAvailable(

@@ -33,7 +33,7 @@ class RoutingState:
         """(model, long): kinds of requests that now go against the threshold's side, for hysteresis."""
 
     def beside(self, rng: Random) -> RoutingState:
-        """A state for a second router over the same pools. It shares what outcomes teach (curves, conversations, regret)
+        """A state for a second router over the same pools. It shares what outcomes teach (curves, places, regret)
         and has turns, exploration and hysteresis of its own. Outcomes are still observed through `self`."""
         other = RoutingState(self.clock, rng)
         other.curves, other.sticky, other.regret = self.curves, self.sticky, self.regret
