@@ -1,1 +1,1 @@
-"""What the back ends say about themselves: their `/metrics` read, differenced, judged and exported."""
+"""Back-end telemetry: scrapes vLLM's `/metrics`, differences the counters, judges drafting, exports the results."""

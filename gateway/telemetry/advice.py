@@ -1,17 +1,17 @@
-"""What an operator should do about a pool's drafting, as data: a code, how urgent, plain words, the figures.
+"""Advice to the operator about a pool's drafting: a code, a severity, a message, the figures behind it.
 
-The rules are those of the G4 guide (RTX PRO 6000 Blackwell, quarter slice, Gemma 4 E4B, k = 1 and 2):
+The rules follow the G4 guide (RTX PRO 6000 Blackwell, quarter slice, Gemma 4 E4B, k = 1 and 2):
 
-    overall acceptance under 25 % for long               the drafter drifts: re-calibrate or co-fine-tune it
-    under 20 % from an engine's start on                 a target fine-tuned without its drafter
-    position 0 healthy, a later position under 15 %      run as many drafts as there are positions before it
-    net gain under 10 %                                  say what that costs
-    net gain below zero, its error included              run without, or send the traffic to the plain pool
+    acceptance rate below 25 % for a while               the drafter drifts: re-calibrate or co-fine-tune it
+    below 20 % ever since the engine started             the target was fine-tuned without its drafter
+    position 0 healthy, a later position below 15 %      set k to the number of positions before that one
+    net gain below 10 %                                  report what the shortfall costs
+    net gain below zero, error included                  run without drafting, or route to the plain pool
 
-"Run more" is said only where it should pay: the next position's rate, extrapolated by the last decay, must lengthen
-the step's yield by more than the profile says that the step itself grows, and no measurement at that k may say
-otherwise. Where there is a plain pool, k must be measured to pay by more than its error first: a profile that the
-hardware does not keep to would ask for ever more.
+A larger k is advised only if it should pay: with the next position's rate extrapolated by the last decay, the tokens
+per step must grow by more than the step time does by the profile, and no measurement at that k may contradict it.
+If there is a plain pool, the present k must first be measured to pay by more than its error. Otherwise a profile that
+does not match the hardware would keep advising a larger k.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _BY = {
     "curve": ", by the plain pool's learned speed at this load",
 }
 WORTH = 1.03
-"""Predicted gain of one more draft from which it is advised: a restart must be worth it."""
+"""Least predicted speed-up for which one more draft token is advised: it must be worth a restart."""
 
 
 class Severity(StrEnum):
@@ -41,7 +41,7 @@ class Severity(StrEnum):
 
 
 class Code(StrEnum):
-    """The values are public."""
+    """The values are part of the public JSON."""
 
     TOO_FEW = "too_few_samples"
     DRIFT = "drift"
@@ -60,7 +60,7 @@ class Advice:
     message: str
     figures: Mapping[str, float] = field(default_factory=dict)
     tokens: int | None = None
-    """The k to run; 0 is without drafting; None where k is not the matter."""
+    """The k to run; 0 means no drafting; None where the advice is not about k."""
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -74,24 +74,24 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What is known of one pool and model."""
+    """The inputs of `advise` for one pool and model."""
 
     state: MtpState
     was_healthy: bool
     k: int
-    """Drafted tokens per step; 0 where unknown."""
+    """Draft tokens per step; 0 where unknown."""
     recent: Acceptance | None
-    """The stretch that the state was judged on."""
+    """Over the period on which the state was judged."""
     gain: Comparison | None = None
     """Against the plain pool."""
     lacking: Lacking | None = None
-    """What such a comparison lacks, where there is a plain pool and no gain yet."""
+    """What the comparison still needs, where there is a plain pool and no gain yet."""
     over_fewer: Comparison | None = None
-    """k against k - 1 of the same pool, where both have run; `gain` is what the deeper one saves."""
+    """k against k - 1 in the same pool, where both have run; `gain` is what k saves."""
     over_more: Comparison | None = None
     """k + 1 against k, likewise."""
     step_growth: float | None = None
-    """Step time at k + 1 over step time at k at the present load, by the profile or a learned curve."""
+    """Step time at k + 1 / step time at k, at the present load, from the profile or a learned curve."""
 
 
 def advise(evidence: Evidence, limits: Thresholds) -> tuple[Advice, ...]:
@@ -155,7 +155,7 @@ def _gain(evidence: Evidence, limits: Thresholds) -> Advice | None:
 
 
 def _unmeasured(evidence: Evidence) -> Advice | None:
-    """Says what is missing to tell whether drafting pays, and how to get it."""
+    """Says what is missing to measure whether drafting pays, and how to get it."""
     lacking, found = evidence.lacking, evidence.recent
     if lacking is None or found is None or found.drafts < MIN_DRAFTS:
         return None
@@ -205,7 +205,7 @@ def _more(evidence: Evidence, limits: Thresholds, found: Acceptance) -> Advice |
     if evidence.over_more is not None and evidence.over_more.gain <= 0:
         return None
     last = found.positions[-1]
-    # The first position's rate is its own decay: a token is accepted only behind an accepted one.
+    # With one position its rate is also its decay: a token is accepted only after an accepted one.
     following = last * (found.decay[-1] if found.decay else last)
     worth = (1.0 + following / found.mean_length) / growth
     if following < limits.tail_alert or worth < WORTH:

@@ -1,13 +1,11 @@
-"""The MTP checklist: per pool and model, acceptance, gain over the plain pool, health, advice.
+"""The MTP checklist: acceptance, gain over the plain pool, health state and advice per pool and model. No I/O.
 
-It listens to a `TelemetryView` and to the gateway's own requests, keeps windows of counts, and judges each pool when
-its counters move and whenever it is asked. Nothing here does I/O.
+It receives counter differences from a `TelemetryView` and timings of the gateway's own requests, keeps them in time
+windows, and judges a pool when its counters move and when a report is asked for.
 
-The gain that a report shows is the one that its state was judged on.
-
-Time per token is compared at the pool's present load, and for the report at each load that there was: see `gain.py` for
-what is compared with what. An engine's histogram has as its load the batch at the scrape, and as its length the mean of
-what finished since the last one.
+TPOT is compared at the pool's present load and, for the report, at each load served lately; `gain.py` says which
+sources are compared. A difference of an engine's histograms is filed under the batch size at the scrape and the mean
+length of the requests that finished since the last scrape. A report shows the gain that its state was judged on.
 """
 
 from __future__ import annotations
@@ -31,22 +29,22 @@ log = logging.getLogger("gateway.mtp")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MtpReport:
-    """One pool and model, for operators' pages, `gateway advise` and metrics."""
+    """One pool and model, for the status page, `gateway advise` and metrics."""
 
     pool: str
     model: str
     state: MtpState
     seconds_in_state: float
     tokens: int
-    """Drafted tokens per step, k; 0 where unknown."""
+    """Draft tokens per step, k; 0 where unknown."""
     acceptance: Acceptance | None
     """Over the policy's window."""
     recent: Acceptance | None
-    """Over the stretch that the state was judged on."""
+    """Over the period on which the state was judged."""
     gain: Comparison | None
     """At the present load."""
     gain_by_load: tuple[Comparison, ...]
-    """At every band of load that the pool has served lately."""
+    """One per load band that the pool has served lately."""
     by_task: dict[Task, Acceptance]
     advice: tuple[Advice, ...]
 
@@ -67,7 +65,7 @@ class MtpReport:
 
 
 class _Entry:
-    """What is kept of one pool and model."""
+    """The windows and the health of one pool and model."""
 
     def __init__(self, window: float, k: int) -> None:
         self.k = k
@@ -77,14 +75,14 @@ class _Entry:
         self.judged: float | None = None
 
     def forget(self) -> None:
-        """Another engine runs: its acceptance is not the old one's."""
+        """Drops the old engine's acceptance after a restart or another k."""
         self.window.clear()
         self.tasks.clear()
         self.health.restarted()
 
 
 class MtpChecklist:
-    """See the module's head. One for each process; used from its event loop only."""
+    """See the module's docstring. One per process; use it from the event loop only."""
 
     def __init__(
         self,
@@ -94,8 +92,8 @@ class MtpChecklist:
         break_even: BreakEven = lambda pool, running, k: None,
         plain_speed: PlainSpeed = lambda plain, drafting, model, tokens, running: None,
     ) -> None:
-        """`policy` is the live policy's `mtp` section; `break_even` answers from profiles or learned curves,
-        `plain_speed` from learned ones alone."""
+        """`policy` is the live policy's `mtp` section. `break_even` comes from profiles or learned curves,
+        `plain_speed` from learned curves only."""
         self._view = view
         self._policy = policy
         self._clock = clock
@@ -107,11 +105,11 @@ class MtpChecklist:
     # Learning
 
     def take(self, counted: Counted) -> None:
-        """A difference of counters, from the view."""
+        """Records a counter difference of an engine."""
         key = counted.pool, counted.model
         entry = self._entry(key)
         delta, counts = counted.delta, counted.delta.counts
-        # One engine of several that restarts is outvoted by the others' counts; the only one is all there is.
+        # A restart matters if the engine is the only one: among several, the others' counts still hold.
         if (delta.reset and counted.alone) or counted.k != entry.k:
             entry.forget()
             entry.k = counted.k
@@ -127,12 +125,12 @@ class MtpChecklist:
             self._judge(key, entry, counted.at, every=entry.window.span / 120.0)
 
     def observe_tpot(self, pool: str, model: str, tokens: int, running: float, seconds_per_token: float) -> None:
-        """One streamed answer: output tokens, requests beside it on its engine, seconds per token after the first."""
+        """Records a streamed answer: output tokens, requests running beside it on its engine, its TPOT in seconds."""
         key = pool, model
         self._gains.request(self._clock(), key, self._entry(key).k, tokens, running, seconds_per_token)
 
     def observe_request(self, pool: str, model: str, task: Task, sample: SpecSample) -> None:
-        """One answer's own drafting counts, where its back end sends them."""
+        """Records the drafting counts in an answer, where its back end sends them."""
         entry = self._entry((pool, model))
         window = entry.tasks.get(task)
         if window is None:
@@ -142,14 +140,14 @@ class MtpChecklist:
     # Reading
 
     def acceptance(self, pool: str, model: str, task: Task | None = None) -> Acceptance | None:
-        """Over the policy's window, of all traffic or of one task; None where too little was drafted to say."""
+        """Over the policy's window, of all traffic or of one task; None below `MIN_DRAFTS` drafts."""
         entry = self._entries.get((pool, model))
         window = entry.tasks.get(task) if entry and task is not None else entry.window if entry else None
         found = acceptance(window.total(self._clock())) if window else None
         return found if found and found.drafts >= MIN_DRAFTS else None
 
     def state(self, pool: str, model: str) -> MtpState:
-        """As of now, or of a moment ago: cheap enough for every request."""
+        """The current state, judged at most every 1/120 of the window: cheap enough to call per request."""
         entry = self._entries.get((pool, model))
         if entry is None:
             return MtpState.UNKNOWN
@@ -157,8 +155,9 @@ class MtpChecklist:
         return entry.health.state
 
     def reports(self, *, by_load: bool = True) -> list[MtpReport]:
-        """Every pool that drafts, by policy or by its counters, with each model that it serves. Whoever asks every
-        second leaves `gain_by_load` out, which costs most."""
+        """One report per model of each pool that drafts, by the policy or by its counters.
+
+        `by_load=False` leaves out `gain_by_load`, the costly part, for callers that poll every second."""
         rows = []
         for pool in self._view.pools():
             for model in self._view.models_of(pool):
@@ -233,7 +232,7 @@ class MtpChecklist:
         return entry
 
     def _prune(self) -> None:
-        """Drops what belongs to pools and models that the policy no longer has."""
+        """Drops pools and models that are no longer in the policy."""
         known = {(pool.name, model) for pool in self._view.pools() for model in self._view.models_of(pool)}
         names = {pool.name for pool in self._view.pools()}
         self._entries = {key: e for key, e in self._entries.items() if key in known or key[0] in names}

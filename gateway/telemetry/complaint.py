@@ -1,4 +1,4 @@
-"""What keeps a back end that answers from serving, in words that say what to do about it."""
+"""Diagnoses a back end that answers but cannot serve, in a sentence that says what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gateway.telemetry.identity import ServedModel
 
 LISTED = 5
-"""Served names that are quoted."""
+"""Most model names that a message quotes."""
 _REFUSED = ("status 401", "status 403")
 _REMEDIES = {
     "connect_failed": "nothing listens there, or the way is closed: check host, port and that the engine runs",
@@ -18,7 +18,7 @@ _REMEDIES = {
 
 
 def in_words(reason: str, *, keyed: bool) -> str:
-    """Why a page could not be had, and what to look at where that is known. `keyed`: the endpoint has an `api_key`."""
+    """The reason of a failed fetch, with a remedy where one is known. `keyed`: the endpoint has an `api_key`."""
     remedy = _REMEDIES.get(reason)
     if reason in _REFUSED:
         remedy = "it refuses the endpoint's `api_key`" if keyed else "it wants a key: give the endpoint an `api_key`"
@@ -28,13 +28,13 @@ def in_words(reason: str, *, keyed: bool) -> str:
 def complaint(
     reason: str | None, body: bytes, told: Sequence[ServedModel], missing: Sequence[str], *, keyed: bool
 ) -> str | None:
-    """What is wrong by the answer to `/v1/models`; None where nothing is, or nothing can be said.
+    """What the response to `/v1/models` shows to be wrong; None if nothing is wrong or nothing is known.
 
     Args:
-        reason: why there is no list, or None.
-        body: the list as it came.
-        told: the models on it.
-        missing: names that the policy asks the endpoint for, and that are not on it.
+        reason: why the fetch failed, or None.
+        body: the response body.
+        told: the models parsed from it.
+        missing: model names that the policy needs and that are not listed.
         keyed: whether the endpoint has an `api_key`.
     """
     if reason in _REFUSED:

@@ -1,9 +1,9 @@
-"""Counters to differences, safe across restarts, and differences to sums over a time window.
+"""Differences counters across engine restarts, and sums the differences over a sliding time window.
 
-A counter only grows while its process lives. All counters of one engine start again together, so one that fell (or
-another start time of the process) means that every counter of the engine is new, and what it has counted since is the
-difference. Judging each counter alone would not do: a sum and a count that both fell give a believable average of
-two negative numbers.
+A counter only grows while its process lives, and all counters of an engine restart together. If any counter of an
+engine fell, or the process start time changed, every counter of that engine is new and its value is the difference.
+Judging each counter alone would be wrong: a histogram's sum and count that both fell would give two negative numbers
+with a plausible mean.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ Counts = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What one engine counted between two pages."""
+    """What one engine counted between two scrapes."""
 
     key: EngineKey
     seconds: float
-    """Between the pages; after a restart the new process may be younger."""
+    """Between the scrapes; after a restart the new process may be younger."""
     counts: Counts
-    """Counters that moved, by their names in a `Reading`."""
+    """Increments by `Reading` name; only counters that moved."""
     reset: bool
-    """Whether the engine restarted in between: `counts` are the new process's own."""
+    """Whether the engine restarted in between; `counts` are then the new process's own."""
 
 
 class CounterTrack:
-    """Follows one endpoint from page to page."""
+    """Differences one endpoint's counters from scrape to scrape."""
 
     def __init__(self) -> None:
         self.restarts = 0
-        """Restarts seen: pages of which some counter had fallen."""
+        """Restarts seen: pages on which a counter had fallen."""
         self._at = 0.0
         self._started: float | None = None
         self._last: dict[EngineKey, Counts] = {}
         self._lost: dict[EngineKey, dict[str, float]] = {}
 
     def update(self, snapshot: Snapshot) -> list[Delta]:
-        """The differences to the page before. An engine that is seen for the first time has none."""
+        """The differences to the previous page. An engine that is seen for the first time has none."""
         fresh_process = None not in (snapshot.started, self._started) and snapshot.started != self._started
         deltas = []
         for reading in snapshot.readings:
             old = self._last.get(reading.key)
             if old is not None:
                 deltas.append(self._delta(reading, old, snapshot.at - self._at, fresh_process))
-            # A family that is missing from one page has not started again: its last value is kept to compare with.
+            # A family that is missing from one page has not restarted: keep its last value for the next comparison.
             reset = bool(deltas) and deltas[-1].reset
             self._last[reading.key] = reading.counters if old is None or reset else {**old, **reading.counters}
         self.restarts += any(delta.reset for delta in deltas)
@@ -61,7 +61,7 @@ class CounterTrack:
         new = reading.counters
         reset = fresh_process or any(value < old.get(name, 0.0) for name, value in new.items())
         if not reset:
-            # A counter without a value before is no difference: what it counted may be hours old.
+            # A counter that was not there before has no difference: its value may be hours old.
             counts = {n: v - old[n] for n, v in new.items() if n in old and v != old[n]}
             return Delta(reading.key, seconds, counts, False)
         lost = self._lost.setdefault(reading.key, {})
@@ -70,20 +70,20 @@ class CounterTrack:
         return Delta(reading.key, seconds, {name: value for name, value in new.items() if value}, True)
 
     def totals(self) -> Iterator[tuple[EngineKey, dict[str, float]]]:
-        """Each engine's counters as they would stand had it never restarted; they never fall."""
+        """Each engine's counters, continued across its restarts, so that they never fall."""
         for key, last in self._last.items():
             lost = self._lost.get(key, {})
             yield key, {name: last.get(name, 0.0) + lost.get(name, 0.0) for name in {**last, **lost}}
 
 
 class Window:
-    """Sums of counts over the last `span` seconds, in `parts` slices of time: a slice is forgotten as a whole."""
+    """Sums of counts over the last `span` seconds, kept in `parts` time slices that expire as a whole."""
 
     def __init__(self, span: float, parts: int = 120) -> None:
         self.span = span
         self._width = span / parts
         self._slices: deque[tuple[int, dict[str, float]]] = deque()
-        """Number of the slice since time 0, and its sums; oldest first."""
+        """(slice index since time 0, its sums), oldest first."""
 
     def add(self, now: float, counts: Counts) -> None:
         index = int(now / self._width)
@@ -95,11 +95,11 @@ class Window:
             sums[name] = sums.get(name, 0.0) + value
 
     def total(self, now: float) -> dict[str, float]:
-        """Sums of everything within the window."""
+        """Sums over the whole window."""
         return self.recent(now, self.span)
 
     def recent(self, now: float, at_least: float, name: str = "", minimum: float = 0.0) -> dict[str, float]:
-        """Sums of the last `at_least` seconds, and further back until `name` has summed up to `minimum`."""
+        """Sums over the last `at_least` seconds, extended further back until `name` reaches `minimum`."""
         self._forget(now)
         oldest = int((now - at_least) / self._width)
         sums: dict[str, float] = {}
@@ -120,17 +120,16 @@ class Window:
 
 
 def mean(counts: Counts, histogram: str) -> float | None:
-    """A histogram's mean over a difference, from its sum and count; None without an observation."""
+    """A histogram's mean over a difference, sum / count; None without observations."""
     count = counts.get(f"{histogram}_count", 0.0)
     return counts.get(f"{histogram}_sum", 0.0) / count if count > 0 else None
 
 
 def seconds_per_token(counts: Counts) -> float | None:
-    """Seconds per output token after the first, of the requests that finished within a difference; None without any.
+    """TPOT in seconds of the requests that finished within a difference; None without any.
 
-    Decode time over the tokens it made, so that an answer of one token, which has no time per token and is counted
-    as 0 in `request_time_per_output_token_seconds`, does not pull the figure down. That histogram's mean is the
-    fallback where an engine exports it alone.
+    Computed as decode time / (generated tokens - requests). The mean of `request_time_per_output_token_seconds` would
+    be too low, since an answer of one token counts as 0 there; it is the fallback where the engine exports only that.
     """
     decode, tokens = counts.get("decode_sum"), counts.get("generated_sum")
     if decode is None or tokens is None:

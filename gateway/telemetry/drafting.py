@@ -1,8 +1,8 @@
-"""Whether a pool drafts, twice told: by the policy and by the presence of the engines' counters. A difference is news.
+"""Compares whether and how deep a pool drafts according to the policy with what its engines' counters show.
 
-vLLM exports speculative-decoding counters only where it drafts, one per draft position. Routing goes by the policy;
-an engine started otherwise makes every expectation about its pool wrong, so a difference is said loudly: in the log
-once for each change, and on operators' pages for as long as it stands.
+vLLM exports speculative-decoding counters only with a drafter, one per draft position. Routing trusts the policy, so
+an engine that was started differently makes every estimate for its pool wrong. Each mismatch is logged once per change
+and shown to operators for as long as it lasts.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ log = logging.getLogger("gateway.telemetry")
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """One endpoint of one pool."""
+    """A mismatch at one endpoint of one pool."""
 
     pool: str
     url: str
     policy_tokens: int
-    """k by the policy; 0 is plain."""
+    """k in the policy; 0 for a plain pool."""
     drafting: bool
     tokens: int
-    """k by the page; 0 where it drafts without telling, or not at all."""
+    """k on the page; 0 where it is unknown or the engine does not draft."""
 
     @property
     def message(self) -> str:
@@ -45,7 +45,7 @@ class Disagreement:
 
 
 class DraftingWatch:
-    """The differences that stand, by pool and endpoint."""
+    """Tracks the current mismatches by pool and endpoint."""
 
     def __init__(self) -> None:
         self._standing: dict[tuple[str, str], Disagreement] = {}
@@ -54,11 +54,11 @@ class DraftingWatch:
         return tuple(self._standing.values())
 
     def match(self, urls: Container[str]) -> None:
-        """Forgets endpoints that are gone."""
+        """Forgets endpoints that are not in `urls`."""
         self._standing = {key: found for key, found in self._standing.items() if key[1] in urls}
 
     def check(self, target: Target, snapshot: Snapshot) -> None:
-        """Compares one page with the policy of each pool that the endpoint is in."""
+        """Compares one page with the policy of each pool that contains the endpoint."""
         if snapshot.drafting is None:
             return
         for member in target.members:
@@ -75,7 +75,7 @@ class DraftingWatch:
 
 
 def compare(member: Membership, url: str, drafting: bool, tokens: int) -> Disagreement | None:
-    """None where page and policy agree; a page that does not tell its k agrees with any."""
+    """None where page and policy agree. A page without a k agrees with any k."""
     if drafting == (member.k > 0) and (not drafting or tokens in (0, member.k)):
         return None
     return Disagreement(member.pool, url, member.k, drafting, tokens)

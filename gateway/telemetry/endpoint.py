@@ -1,4 +1,4 @@
-"""What is known of one back end from its own pages: the last snapshot, its age, errors, restarts, who it is."""
+"""The telemetry record of one back end: last snapshot and its age, errors, restarts, identity."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from gateway.telemetry.vllm import PageLayout, Snapshot
 from gateway.types import PoolKind
 
 TOKENS = "generation_tokens"
-"""The counter that grows with every step of an engine that decodes."""
+"""A counter that grows with every decode step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A pool that an endpoint is in, and what the policy says of it."""
+    """A pool that contains the endpoint, with its settings from the policy."""
 
     pool: str
     kind: PoolKind
     k: int
-    """Drafted tokens per step by the policy; 0 for a plain pool."""
+    """Draft tokens per step in the policy; 0 for a plain pool."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What to scrape, and how. A URL in several pools is scraped once, at the shortest interval."""
+    """What to scrape. A URL that is in several pools is scraped once, at the shortest interval."""
 
     url: str
     api_key: bytes | None
@@ -36,43 +36,43 @@ class Target:
     stale_after: float
     members: tuple[Membership, ...]
     sources: tuple[EndpointLike, ...]
-    """The live endpoints behind the URL, for our own requests there."""
+    """The live endpoints with this URL, which count our own requests."""
 
     def in_flight(self) -> int:
-        """Our own requests there now."""
+        """Our own requests at this URL now."""
         return sum(source.in_flight for source in self.sources)
 
 
 class EndpointTelemetry:
-    """The live record. Written by its scraping task, read by everybody else."""
+    """The live record. Only its scrape task writes to it."""
 
     def __init__(self, target: Target, track: CounterTrack | None = None) -> None:
-        """`track` is the endpoint's own from before, where it had been removed for a while."""
+        """`track` is the earlier counter track of an endpoint that was removed and came back."""
         self.target = target
         self.track = track or CounterTrack()
         self.layout = PageLayout()
         self.snapshot: Snapshot | None = None
-        """The last one, however old."""
+        """The last one, at any age."""
         self.others = 0.0
-        """Requests in the last snapshot, running or waiting, that were not ours."""
+        """Running and waiting requests of other clients in the last snapshot."""
         self.identity = Identity()
         self.wants_identity = True
         self.identity_asked: float | None = None
         self.error: str | None = None
         """Why the last scrape failed; None after a good one."""
         self.complaint: str | None = None
-        """What keeps it from serving though it answers, by its list of models; see `complaint`."""
+        """Why it cannot serve although it answers, from its model list; see `complaint`."""
         self.failures = 0
-        """Consecutive ones."""
+        """Consecutive failed scrapes."""
         self.errors = 0
         self.scrapes = 0
         self.heard_at = -math.inf
-        """When a page last told how many tokens there have been."""
+        """When a page last had the counter of generated tokens."""
         self.generated_at = -math.inf
-        """When a page last told of new ones."""
+        """When that counter last grew."""
         self.page_bytes = 0
         self.seconds = 0.0
-        """The last good scrape's, from request to parsed page."""
+        """Duration of the last good scrape, parsing included."""
 
     def fresh(self, now: float) -> Snapshot | None:
         """The last snapshot, unless it is stale."""
@@ -80,14 +80,14 @@ class EndpointTelemetry:
         return snapshot if snapshot is not None and now - snapshot.at <= self.target.stale_after else None
 
     def load(self, now: float) -> tuple[float, float, float, float | None] | None:
-        """(others' requests, running, waiting, cache use) by a fresh snapshot that tells the load, else None."""
+        """(other clients' requests, running, waiting, KV cache use) from a fresh snapshot with a load, else None."""
         snapshot = self.fresh(now)
         if snapshot is None or (snapshot.running is None and snapshot.waiting is None):
             return None
         return self.others, snapshot.running or 0.0, snapshot.waiting or 0.0, snapshot.kv_usage
 
     def accept(self, snapshot: Snapshot, own: int) -> list[Delta]:
-        """Takes in a page. `own` is the number of our own requests there while the page was made."""
+        """Records a page. `own` is the number of our own requests at the time of the page."""
         self.snapshot = snapshot
         self.others = max((snapshot.running or 0.0) + (snapshot.waiting or 0.0) - own, 0.0)
         back = self.error is not None
@@ -99,12 +99,12 @@ class EndpointTelemetry:
             self.heard_at = snapshot.at
         if any(delta.counts.get(TOKENS) for delta in deltas):
             self.generated_at = snapshot.at
-        # After an outage or a restart another version, or another model, may answer.
+        # After an outage or a restart, another version or another model may answer.
         self.wants_identity |= back or self.track.restarts > restarts
         return deltas
 
     def fail(self, reason: str) -> bool:
-        """Notes a failed scrape; True where the reason is news."""
+        """Records a failed scrape; True if the reason differs from the last one."""
         news = reason != self.error
         self.error = reason
         self.failures += 1
@@ -112,11 +112,11 @@ class EndpointTelemetry:
         return news
 
     def why(self) -> str | None:
-        """What is wrong with it as far as its pages tell, in words; None where nothing is."""
+        """What is wrong with the endpoint according to its pages; None if nothing is."""
         return in_words(self.error, keyed=bool(self.target.api_key)) if self.error else self.complaint
 
     def statistics(self, now: float) -> dict[str, object]:
-        """For operators' pages: figures by name, ages in seconds."""
+        """Metrics by name for `/gateway/pools`; ages in seconds."""
         snapshot = self.snapshot
         fresh = self.fresh(now)
         return {

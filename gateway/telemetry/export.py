@@ -1,10 +1,9 @@
-"""The telemetry's own Prometheus families, made from the live records whenever the registry is collected.
+"""Prometheus families of the telemetry, built from the live records at each collection.
 
-Besides the checklist's figures this exports the back ends' speculative-decoding counters under vLLM's own names, summed
-over endpoints and engines for each served model and never falling, so that a benchmark which reads `/metrics` before
-and after its run (`vllm bench serve` does, and sums all label sets) can point at the gateway. Gauges of a pool or an
-endpoint that has gone go with it. Every process scrapes every endpoint, so these families must not be added up over
-workers.
+Besides the MTP checklist this re-exports the back ends' speculative-decoding counters under vLLM's own names, summed
+per served model over endpoints and engines, and never falling. A benchmark that reads `/metrics` before and after its
+run and sums all label sets (`vllm bench serve`) can therefore point at the gateway. The gauges of a removed pool or
+endpoint disappear with it. Every worker scrapes every endpoint, so these families must not be summed over workers.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ class TelemetryCollector(Collector):
         self._slices = slices
 
     def describe(self) -> Iterator[Metric]:
-        """The families without samples: a registry checks their names for clashes when it takes the collector."""
+        """The families without samples, which the registry checks for name clashes at registration."""
         yield from (*_mtp_families(), _slice_family(), *_endpoint_families(), *_spec_families())
 
     def collect(self) -> Iterator[Metric]:
-        """For the registry."""
+        """All families with their samples."""
         yield from self._mtp()
         yield self._interference()
         yield from self._endpoints()

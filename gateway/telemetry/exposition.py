@@ -1,11 +1,11 @@
-"""Picks the few samples we need out of a Prometheus or OpenMetrics text page, at about the cost of splitting it.
+"""Extracts selected samples from a Prometheus or OpenMetrics text page, at about the cost of splitting it into lines.
 
-Lines are told apart by the bytes before their `{`, looked up in a set, so a 10 MB page of histogram buckets takes tens
-of milliseconds. What stands before the value (name and labels) is the same from scrape to scrape: it is parsed once
-and remembered. TYPE and HELP lines are not read: they disagree with the samples on some versions (`x` for `x_total`).
+A line is selected by the bytes before its `{`, looked up in a set, so a 10 MB page of histogram buckets takes tens of
+milliseconds. The part before the value (name and labels) does not change between scrapes: it is parsed once and
+cached. TYPE and HELP lines are ignored, since some versions write them with another name (`x` for `x_total`).
 
-Whatever the bytes are, nothing is raised: a line that is not a sample is not seen. Of two lines of one series the
-later one holds, also where one is written `x` and the other `x_total`.
+No input raises: a line that is not a valid sample is skipped. If a series occurs twice, the later line wins, even if
+one is written `x` and the other `x_total`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 OFF_LOOP_BYTES = 262_144
-"""A page above this is better read in a thread: it would hold the event loop for more than a millisecond."""
+"""Parse larger pages in a thread: they would block the event loop for more than a millisecond."""
 
 _MAX_KNOWN = 8192
 _RESCAN = 16
 _MAX_VALUE_BYTES = 64
 
-# Possessive repeats: a broken line fails in one pass, however long it is.
+# Possessive quantifiers: a malformed line of any length fails in one pass.
 _LABELS = rb'\{(?:[^"\n{}]++|"(?:[^"\\\n]++|\\[^\n])*+")*+'
 _HEAD = re.compile(rb"([a-zA-Z_:][\w:]*+)[ \t]*+(" + _LABELS + rb")?")
 _LINE = re.compile(rb"([a-zA-Z_:][\w:]*+[ \t]*+(?:" + _LABELS + rb"(?=\}))?)\}?[ \t]*+([-+]?[\w.][-+\w.]*+)(?=\s|$)")
@@ -34,24 +34,24 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Series(Generic[T]):
-    """A name with its labels. There is one object for each, so they compare by identity."""
+    """A metric name with its labels. There is one object per series, so identity is equality."""
 
     name: str
     """Without a counter's `_total`."""
     labels: Mapping[str, str]
     meaning: T
-    """What the selector's caller made of name and labels."""
+    """The value of `Selector`'s `meaning` for this name and these labels."""
 
 
 Row = tuple[int, bytes, Series[T]]
-"""Number of a line, all of it that comes before its value, and what it is."""
+"""(line number, the line up to its value, the series)."""
 
 
 class Layout(Generic[T]):
-    """Where one back end's page has its samples. Most pages have every line in its old place, with another value.
+    """The line numbers of the samples on one back end's page. Usually only the values change between scrapes.
 
-    A page with another number of lines, or with anything else in a remembered place, is scanned; so is each
-    `_RESCAN`th, which bounds how long a sample that took an unwanted line's place could be overlooked.
+    A page is scanned in full if its number of lines differs or a remembered line starts differently. Every
+    `_RESCAN`th page is scanned too, which limits how long a sample that replaced an unwanted line stays unseen.
     """
 
     __slots__ = ("_lines", "_reads", "_rows")
@@ -62,7 +62,7 @@ class Layout(Generic[T]):
         self._rows: list[Row[T]] = []
 
     def read(self, lines: list[bytes]) -> dict[Series[T], float] | None:
-        """The samples, or None where the page must be scanned."""
+        """The samples, or None if the page must be scanned."""
         self._reads += 1
         if len(lines) != self._lines or self._reads % _RESCAN == 0:
             return None
@@ -76,18 +76,18 @@ class Layout(Generic[T]):
         return found
 
     def learn(self, lines: int, rows: list[Row[T]]) -> None:
-        """What a scan has found. Lines with a timestamp or an exemplar don't end with their value: no layout then."""
+        """Stores a scan's result. Lines with a timestamp or an exemplar do not end with the value: no layout then."""
         self._lines = lines if all(head.endswith((b"} ", b" ")) for _, head, _ in rows) else -1
         self._rows = rows
 
 
 class Selector(Generic[T]):
-    """Reads the samples of some families. Compile it once, use it for every page; it may be used in threads."""
+    """Reads the samples of given families. Build it once, use it for every page; thread-safe."""
 
     def __init__(self, names: Iterable[str], meaning: Callable[[str, Mapping[str, str]], T | None]) -> None:
-        """`names` of samples, a counter's without `_total`: it is found with and without it.
+        """`names` are sample names; a counter's is given without `_total` and matches with and without it.
 
-        `meaning` is asked once for each series; None drops it.
+        `meaning` is called once per series; None drops the series.
         """
         self._names = frozenset(names)
         written = {n.encode() + total for n in self._names for total in (b"", b"_total")}
@@ -97,9 +97,9 @@ class Selector(Generic[T]):
         self._by_labels: dict[tuple[str, frozenset[tuple[str, str]]], Series[T] | None] = {}
 
     def read(self, page: bytes, layout: Layout[T] | None = None) -> dict[Series[T], float]:
-        """The wanted samples in the page's order. Values may be NaN or infinite, as the page said.
+        """The selected samples in page order. Values may be NaN or infinite.
 
-        `layout` remembers one back end's pages; use it for no other's, and for one page at a time.
+        `layout` belongs to one back end and must not be used by two threads at once.
         """
         lines = page.split(b"\n")
         if layout is None:
@@ -111,7 +111,7 @@ class Selector(Generic[T]):
         return found
 
     def _scan(self, lines: list[bytes], rows: list[Row[T]]) -> dict[Series[T], float]:
-        """Looks at every line. `rows` takes where the samples were."""
+        """Reads every line. Appends the place of each sample to `rows`."""
         wanted, known = self._wanted, self._by_head
         found: dict[Series[T], float] = {}
         for index, line in enumerate(lines):
@@ -127,7 +127,7 @@ class Selector(Generic[T]):
                 found[series] = value
                 rows.append((index, line[: len(line) - len(number)], series))
         if len(known) > _MAX_KNOWN:
-            # Only a page that makes up new labels all the time comes here.
+            # Reached only if a page keeps adding new label values.
             known.clear()
             self._by_labels.clear()
         return found
@@ -136,7 +136,7 @@ class Selector(Generic[T]):
         return line.split(None, 1)[:1][0] in self._wanted if line.strip() else False
 
     def _slowly(self, line: bytes) -> tuple[Series[T] | None, float | None]:
-        """Any valid line: unknown heads, no labels, timestamps, exemplars."""
+        """Parses any valid line: new series, no labels, timestamps, exemplars."""
         match = _LINE.match(line)
         if not match:
             return None, None

@@ -1,7 +1,7 @@
-"""Gets one page from a back end, whole, bounded in size and time.
+"""Fetches one page from a back end, with limits on size and time.
 
-It goes over the gateway's own connectors: for plain HTTP at about a tenth of the CPU of an httpx client, which counts
-at 32 endpoints a second.
+It uses the gateway's own connectors, which take about a tenth of an httpx client's CPU for plain HTTP. With 32
+endpoints scraped every second that matters.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ _ACCEPT = b"application/json, text/plain;version=0.0.4;q=0.9"
 
 
 class FetchFailed(Exception):
-    """Why there is no page, in words that stay the same while the cause does."""
+    """A page could not be fetched. The message is the same for the same cause, so that repeats can be recognised."""
 
 
 class Fetch(Protocol):
-    """Where pages come from."""
+    """Fetches pages."""
 
     async def get(self, url: str, path: str, api_key: bytes | None, seconds: float) -> bytes:
-        """The body of a 200. Raises FetchFailed for all else, and after `seconds` in any case."""
+        """The body of a 200 response. Raises FetchFailed for anything else, and after `seconds` at the latest."""
         ...
 
     async def forget(self, url: str) -> None:
-        """Closes what is kept open for a back end that has gone."""
+        """Closes the connections to a removed back end."""
         ...
 
     async def aclose(self) -> None: ...
 
 
 class Answer(Protocol):
-    """As `gateway.upstream.client.Response`."""
+    """The part of `gateway.upstream.client.Response` that is used here."""
 
     @property
     def status(self) -> int: ...
@@ -48,7 +48,7 @@ class Answer(Protocol):
 
 
 class Origin(Protocol):
-    """As `gateway.upstream.client.Connector`."""
+    """The part of `gateway.upstream.client.Connector` that is used here."""
 
     async def send(self, method: bytes, target: bytes, headers: Headers, body: bytes, timeouts: Any, /) -> Answer: ...
 
@@ -60,15 +60,15 @@ def _no_name(url: str) -> str | None:
 
 
 class ConnectorFetch:
-    """Pages over one connector for each back end, apart from the requests' connections and their limit."""
+    """Fetches over one connector per back end, separate from the requests' connections and their limit."""
 
     def __init__(
         self, connect: Callable[[str], Origin], timeouts: object, host_of: Callable[[str], str | None] = _no_name
     ) -> None:
-        """`connect` opens nothing yet; `timeouts` is the connector's own type, above `seconds` of any `get`.
+        """`connect` must not open a connection yet. `timeouts` is the connector's type and must exceed each `seconds`.
 
-        `host_of` is the name that a connector is made for, where it is not the URL's: another name is another
-        connector, since the name is what a certificate is checked against.
+        `host_of` is the TLS host name of a URL, where it differs from the URL's host. A changed name gets a new
+        connector, since the certificate is checked against it.
         """
         self._connect = connect
         self._timeouts = timeouts

@@ -1,16 +1,17 @@
-"""What drafting gains per token over the plain pool at the present load, and at each load that there was.
+"""The TPOT gain of drafting over the plain pool, at the present load and at each load served lately.
 
-At one band of load (a power of two of requests running beside an answer) the first of these that says anything counts:
+Loads are grouped in bands (powers of two of the requests that run beside an answer). Within a band the first source
+with enough data is used:
 
-    1. answers of both pools at that load, by length, as the gateway measured them
-    2. the same by the engines' own histograms
-    3. the drafting pool's answers at that load against the plain pool's learned speed curve, where it has been learned
+    1. answers of both pools in that band, by length, as measured at the gateway
+    2. the same from the engines' own histograms
+    3. the drafting pool's answers in that band against the plain pool's learned speed curve
 
-and for the figure that a pool is judged by, where none of these knows the present load,
+If none of them covers the present load, the gain that a pool is judged by falls back to
 
-    4. answers of both pools at any loads that both have seen
+    4. answers of both pools at all loads that both have seen
 
-else there is none. A profile that nothing was measured against is no comparison.
+Otherwise there is no gain. A speed profile alone, without measurements, does not count.
 """
 
 from __future__ import annotations
@@ -22,33 +23,33 @@ from gateway.telemetry.source import PlainSpeed
 from gateway.telemetry.tpot import Comparison, Lacking, TpotTable, against, compare, lacking
 
 Key = tuple[str, str]
-"""Pool and model, by the policy's names."""
+"""(pool, model), as named in the policy."""
 _Tables = dict[tuple[str, str, int], TpotTable]
-"""By pool, model and k."""
+"""By (pool, model, k)."""
 
 
 class Gains:
-    """Times per token by pool, model and k: of the gateway's own requests, and by the engines' counters."""
+    """TPOT tables by pool, model and k: of the gateway's own requests and from the engines' counters."""
 
     def __init__(self, window: Callable[[], float], plain_speed: PlainSpeed) -> None:
-        """`window` is the time constant, in seconds, in which what was measured fades."""
+        """`window` is the time constant, in seconds, by which measurements decay."""
         self._window = window
         self._plain_speed = plain_speed
         self._requests: _Tables = {}
         self._engines: _Tables = {}
 
     def request(self, now: float, key: Key, k: int, tokens: float, running: float, seconds: float) -> None:
-        """One streamed answer."""
+        """Records one streamed answer; `seconds` is its TPOT, `running` the requests beside it."""
         self._table(self._requests, key, k).observe(now, tokens, running, seconds)
 
     def engine(
         self, now: float, key: Key, k: int, tokens: float, running: float, seconds: float, number: float
     ) -> None:  # fmt: skip
-        """The mean of what an engine finished between two pages."""
+        """Records the mean of the `number` requests that an engine finished between two scrapes."""
         self._table(self._engines, key, k).observe(now, tokens, running, seconds, number)
 
     def present(self, key: Key, k: int, plain: Sequence[str], now: float) -> Comparison | None:
-        """Drafting k against the plain pool of `plain` that tells most, at the present load."""
+        """Drafting with k against the best-measured pool of `plain`, at the present load."""
         if not k:
             return None
         for tables in (self._requests, self._engines):
@@ -59,7 +60,7 @@ class Gains:
         return None
 
     def lacking(self, key: Key, k: int, plain: Sequence[str], now: float) -> Lacking | None:
-        """How far `present` is from a comparison; None without a plain pool, where there is none to come."""
+        """What `present` still needs; None if there is no plain pool to compare with."""
         found = [
             lacking(tables.get((*key, k)), tables.get((pool, key[1], 0)), pool, now)
             for tables in (self._requests, self._engines)
@@ -68,7 +69,7 @@ class Gains:
         return max(found, key=lambda one: (one.alike, min(one.mine, one.theirs), one.mine + one.theirs), default=None)
 
     def by_load(self, key: Key, k: int, plain: Sequence[str], now: float) -> tuple[Comparison, ...]:
-        """One comparison for each band of load at which the pool has served lately and there is something to say."""
+        """One comparison per load band that the pool has served lately, where there is enough data."""
         if not k:
             return ()
         tables = (self._requests.get((*key, k)), self._engines.get((*key, k)))
@@ -77,12 +78,12 @@ class Gains:
         return tuple(one for one in found if one is not None)
 
     def depths(self, key: Key, k: int, now: float) -> Comparison | None:
-        """k drafts against k - 1 in the same pool, where both have run lately."""
+        """k against k - 1 draft tokens in the same pool, where both have run lately."""
         deeper, base = self._requests.get((*key, k)), self._requests.get((*key, k - 1))
         return compare(deeper, base, now, "requests") if k > 1 and deeper and base else None
 
     def keep(self, known: Iterable[Key]) -> None:
-        """Drops the pools and models that are not among these."""
+        """Drops all pools and models that are not in `known`."""
         kept = set(known)
         for tables in (self._requests, self._engines):
             for row in [row for row in tables if row[:2] not in kept]:

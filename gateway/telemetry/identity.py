@@ -1,4 +1,4 @@
-"""Who a back end is: its version, and what it serves under which names and with what context length."""
+"""The identity of a back end: vLLM version, served model names, context lengths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class ServedModel:
 
     name: str
     root: str | None
-    """The model behind the name; it changes when a fine-tuned one is put in its place."""
+    """The model behind the name; it changes when a fine-tuned model replaces it."""
     parent: str | None
     """The base model of an adapter (LoRA); None for a base model."""
     max_model_len: int | None
@@ -23,13 +23,13 @@ class ServedModel:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What `/version` and `/v1/models` said; None or empty where they said nothing."""
+    """From `/version` and `/v1/models`; None or empty where unknown."""
 
     version: str | None = None
     models: tuple[ServedModel, ...] = ()
 
     def context_length(self, name: str) -> int | None:
-        """Of the model served under `name`, else the shortest of all: a gate must not let through too much."""
+        """Of the model served as `name`, else the shortest of all, so that a gate does not admit too long a request."""
         lengths = {model.name: model.max_model_len for model in self.models if model.max_model_len}
         return lengths.get(name) or min((n for n in lengths.values() if n), default=None)
 
@@ -44,13 +44,13 @@ class Identity:
 
 
 def parse_version(body: bytes) -> str | None:
-    """The version in `/version`'s body, or None. Never raises."""
+    """The version in a `/version` body, or None. Never raises."""
     parsed = _json(body)
     return _text(parsed.get("version")) if isinstance(parsed, dict) else None
 
 
 def parse_models(body: bytes) -> tuple[ServedModel, ...]:
-    """The entries of `/v1/models`'s body that name a model. Never raises."""
+    """The entries with a name in a `/v1/models` body. Never raises."""
     parsed = _json(body)
     rows = parsed.get("data") if isinstance(parsed, dict) else None
     models = []

@@ -1,19 +1,18 @@
-"""The health of one pool's drafting, with hysteresis: unknown, healthy, weak tail, drifting, harmful.
+"""The health state of one pool's drafting, with hysteresis.
 
-    harmful     drafting costs time: the measured gain over the plain pool is below zero, its error included
-    drifting    the overall acceptance rate is low: the drafter doesn't fit its target or the traffic
-    weak tail   the first position is accepted well, a later one hardly: k is too deep
+    harmful     drafting costs time: the measured gain over the plain pool is below zero, error included
+    drifting    the overall acceptance rate is low: the drafter does not fit its target or the traffic
+    weak tail   position 0 is accepted well, a later position rarely: k is too large
+    unknown     too few drafts within the window, or the gain changed its sign too recently
     healthy     none of these
-    unknown     too few drafts within the window to say, or the gain crossed zero too short a time ago
 
-in this order: the first that holds is the state, with unknown before healthy. A low overall rate that comes from a
-weak tail behind a healthy first position is called that; a deep k lowers the overall rate of a good drafter too.
+The first state in this list that applies is chosen. A low overall rate that comes from a weak tail behind a healthy
+position 0 counts as weak tail, since a large k lowers the overall rate of a good drafter too.
 
-A condition must hold for `sustain` before it counts and must be gone, by a tenth, for as long before it ends. It is
-judged on the latest stretch with enough drafts, at least `sustain` long and within the policy's window, so that a
-collapse shows within a minute of traffic and not after half a window. The gain is one `Comparison` over the policy's
-window; the state and whoever shows the gain have it from here, so that they cannot contradict each other: what it says
-must have lasted before it counts, but ceases to count at once.
+A condition must hold for `sustain` seconds to start, and must be clear by a tenth for as long to end. Acceptance is
+judged on the latest period with enough drafts, at least `sustain` long and within the policy's window, so that a
+collapse shows within a minute of traffic. The gain is one `Comparison` over the policy's window; a loss must last to
+count and ends at once. Reports show the same `Comparison`, so that gain and state cannot contradict each other.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from gateway.telemetry.spec_decode import Acceptance
 from gateway.telemetry.tpot import Comparison
 
 MIN_DRAFTS = 200.0
-"""Drafts below which acceptance says nothing: its standard error is about 3 points there."""
+"""Least drafts to judge acceptance: its standard error is about 3 percentage points there."""
 HEALTHY_FIRST = 0.35
-"""Rate of position 0 from which it counts as healthy; a drafter that fits accepts about 0.47 there."""
+"""Least acceptance rate of a healthy position 0; a drafter that fits reaches about 0.47."""
 TUNED_ALERT = 0.20
-"""Overall rate below which a target was probably fine-tuned without its drafter."""
+"""Acceptance rate below which the target was probably fine-tuned without its drafter."""
 LEAVE = 1.1
-"""How far past its threshold a figure must be for a state to end."""
+"""Factor by which a value must clear its threshold for a state to end."""
 
 
 class MtpState(StrEnum):
-    """The values are public: metrics and operators' pages use them."""
+    """The values are public: metrics and the status page use them."""
 
     UNKNOWN = "unknown"
     HEALTHY = "healthy"
@@ -47,7 +46,7 @@ class MtpState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The policy's thresholds with what follows from them."""
+    """The policy's `mtp` thresholds; rates and shares are 0..1."""
 
     acceptance_alert: float = 0.25
     tail_alert: float = 0.15
@@ -61,22 +60,22 @@ class Thresholds:
 
     @property
     def sustain(self) -> float:
-        """Seconds that a condition must hold."""
+        """Seconds for which a condition must hold."""
         return self.window / 20.0
 
 
 class Latch:
-    """A condition with memory: it turns on or off only after the same verdict for `sustain` seconds."""
+    """A condition with hysteresis: it changes only after `sustain` seconds of the same verdict."""
 
     __slots__ = ("_since", "on")
 
     def __init__(self) -> None:
         self.on = False
         self._since: float | None = None
-        """Since when the verdict has been the other one."""
+        """When the verdict began to differ from `on`."""
 
     def update(self, now: float, sustain: float, *, bad: bool, good: bool) -> bool:
-        """`bad` and `good` may both be false: between the thresholds nothing changes."""
+        """Both `bad` and `good` may be false: between the thresholds nothing changes."""
         if not (good if self.on else bad):
             self._since = None
         elif self._since is None:
@@ -90,18 +89,18 @@ class Latch:
 
 
 class Losing:
-    """Whether drafting costs time: a verdict that must last to be believed and is dropped at once."""
+    """Whether drafting costs time. A loss must last for `sustain` seconds to count, and ends at once."""
 
     __slots__ = ("_losing", "_since")
 
     def __init__(self) -> None:
         self._losing = False
         self._since: float | None = None
-        """Since when the verdict has been this one; None: never another."""
+        """When the verdict took its value; None before its first change."""
 
     def update(self, now: float, sustain: float, gain: Comparison | None) -> bool | None:
-        """Without a comparison nothing is known to be lost. None while the verdict is too new."""
-        # By the bound, so that a small sample of answers can't call a pool harmful.
+        """None while the verdict is too new. Without a comparison there is no loss."""
+        # The upper bound, so that a small sample cannot make a pool harmful.
         losing = gain is not None and gain.high < 0.0
         if losing is not self._losing:
             self._losing, self._since = losing, now
@@ -112,35 +111,35 @@ class Losing:
 
 
 def weak_position(found: Acceptance, threshold: float) -> int | None:
-    """The first position behind a healthy first one that is accepted less often than `threshold`, or None."""
+    """The first later position with a rate below `threshold`, if position 0 is healthy; else None."""
     if not found.positions or found.positions[0] < HEALTHY_FIRST:
         return None
     return next((i for i, rate in enumerate(found.positions) if i and rate < threshold), None)
 
 
 class MtpHealth:
-    """The state of one pool and model. Feed it `update`; it keeps what hysteresis needs."""
+    """The state of one pool and model; `update` it at every judgement."""
 
     def __init__(self) -> None:
         self.state = MtpState.UNKNOWN
         self.since: float | None = None
         """When the state began; None before the first judgement."""
         self.was_healthy = False
-        """Whether acceptance was above the alert at some time since the engine's last start."""
+        """Whether acceptance has been above the alert since the engine's last start."""
         self.gain: Comparison | None = None
-        """What the state was judged on."""
+        """The comparison that the state was judged on."""
         self._drift, self._tail, self._harm = Latch(), Latch(), Losing()
 
     def restarted(self) -> None:
-        """The engine is a new one, perhaps with another drafter, target or k: what was judged holds no longer."""
+        """Resets the verdicts: a restarted engine may have another drafter, target or k."""
         self.was_healthy = False
         for latch in (self._drift, self._tail, self._harm):
             latch.reset()
 
     def update(self, now: float, limits: Thresholds, found: Acceptance | None, gain: Comparison | None) -> bool:
-        """Judges the latest stretch and the measured gain; True where the state changed.
+        """Judges the latest acceptance and gain; True if the state changed.
 
-        `found` is None, or has less than `MIN_DRAFTS` drafts, where nothing can be said.
+        The state is unknown if `found` is None or has less than `MIN_DRAFTS` drafts.
         """
         before = self.state
         self.gain = gain
@@ -172,6 +171,6 @@ class MtpHealth:
         if harmful is None:
             return MtpState.UNKNOWN
         if self.state is MtpState.UNKNOWN and (low or tail is not None):
-            # The first verdict on an engine has not held for long enough; healthy would be a guess.
+            # The first bad verdict on an engine has not lasted long enough yet; healthy would be a guess.
             return MtpState.UNKNOWN
         return MtpState.HEALTHY

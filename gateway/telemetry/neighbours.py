@@ -1,23 +1,22 @@
-"""Which engines slow each other: two that share a GPU without isolation (time-slicing, one card, vGPU) do.
+"""Detects engines that slow each other because they share a GPU without isolation (time-slicing, vGPU).
 
-An engine's mean step over a scrape's interval depends on its own load, the prompts that joined, their tokens, the
-contexts and the task; and, where a GPU is shared, on what the other engine does just then. Loads of independent engines
-rise and fall together with the traffic, so that levels prove nothing. What is looked at is the change from one interval
-to the next, which leaves out everything slow, at equal change of the engine's own load:
+An engine's mean step time over a scrape interval depends on its batch, on joining prompts, contexts and tasks, and on
+the other engine if they share a GPU. The loads of independent engines rise and fall together with the traffic, so
+levels prove nothing. The regression therefore uses changes between consecutive intervals:
 
     d log step = a dL + b d(L^2) + c d(joins) + e d(prompt tokens) + g dX
     L = log2(1 + n), X = 1 - exp(-n of the other)
 
-by least squares over fading sums. n, the mean number of requests that decode, comes from the counters of the time
-between tokens, whose sum per second it is, and not from the gauge of one instant. X is the share of the time in which
-the other one does anything at all: one stream of decoding takes a GPU's time slices, or its bandwidth, as twenty do. So
+fitted by least squares over exponentially decaying sums. n is the mean number of decoding requests: the sum of the
+inter-token latencies per second, not the gauge of one instant. X is the share of time in which the other engine is
+busy at all, since one decoding stream takes as many GPU time slices as twenty. The slowdown factor, with the other
+engine as busy as it usually is when it is busy, is
 
     factor = exp(g E[X^2] / E[X])
 
-is how much longer its steps are while the other one is as busy as it usually is when it is busy. Two engines slow each
-other when both factors are large and sure, and for long enough; what has been found stays until it is measured to be
-otherwise or one of them restarts. Engines that never rest while the other one works cannot be told apart from slow
-ones, and nothing is said of them. Work per page is bounded: each page is compared with a few others in turn.
+Two engines slow each other if both factors are large and significant for long enough. The verdict stays until it is
+measured otherwise or one of them restarts. If the other engine never idles, the effect cannot be measured and nothing
+is reported. Work per page is bounded: each page is compared with `PARTNERS` other engines in turn.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from gateway.telemetry.counters import Delta
 from gateway.telemetry.mtp import Latch
 
 PARTNERS = 4
-"""Others that one page is compared with."""
+"""Other engines that one page is compared with."""
 KEPT = 6
-"""Intervals that an engine's load is remembered for: pages of two engines do not come at one time."""
+"""Intervals kept per engine: the scrapes of two engines do not coincide."""
 LEAST_STEPS = 20.0
-"""Sequence steps below which an interval's mean step says nothing."""
+"""Least sequence steps for an interval's mean step time to count."""
 LEAST_LOAD = 0.3
 MIN_SAMPLES = 60.0
 SURE = 4.0
-"""Standard errors; there are many pairs."""
+"""Standard errors that an effect must exceed; high, because there are many pairs."""
 SLOWED, CLEAR = 1.10, 1.04
-"""Factors from which two engines slow each other, and below which they no longer do."""
+"""Factors above which two engines slow each other, and below which they no longer do."""
 WINDOW = 600.0
 SUSTAIN = 30.0
-"""Seconds: what samples fade by, and how long a verdict must hold."""
+"""Seconds: the time constant of the sums, and how long a verdict must hold."""
 JUDGE_EVERY = 8
 _MOST_CHANGE = 1.0
 _TERMS = 5
@@ -59,14 +58,14 @@ class Slowing:
     second: str
     """URLs."""
     first_factor: float
-    """Step time of `first` while `second` is busy over that while it is idle."""
+    """Step time of `first` while `second` is busy / while it is idle."""
     second_factor: float
     samples: float
     since: float
 
 
 class _Interval(NamedTuple):
-    """What one engine did between two pages."""
+    """What one engine did between two scrapes."""
 
     begun: float
     ended: float
@@ -78,7 +77,7 @@ class _Interval(NamedTuple):
 
 
 class _Sums:
-    """Moments of the changes: four own ones, the other's, and the step's. Rows of the upper triangle."""
+    """Second moments of four own changes, the other engine's and the step's; upper triangle by rows."""
 
     __slots__ = ("at", "busy", "busy_square", "count", "weight", "xy")
 
@@ -101,7 +100,7 @@ class _Sums:
         self.count += 1
 
     def effect(self) -> tuple[float, float]:
-        """The other's coefficient and its standard error; the error is infinite where nothing can be said."""
+        """The coefficient g and its standard error; the error is infinite where g cannot be determined."""
         size = _TERMS + 1
         rows, at = [[0.0] * size for _ in range(size)], 0
         for i in range(size):
@@ -109,7 +108,7 @@ class _Sums:
                 rows[i][j] = rows[j][i] = self.xy[at]
                 at += 1
         left = rows[_TERMS][_TERMS]
-        # Elimination in order: the last pivot but one is the other's own variation, once all else has been taken out.
+        # Gaussian elimination in order: the last pivot is the variation of X that the other terms do not explain.
         for i in range(_TERMS):
             pivot = rows[i][i]
             if pivot <= 1e-9 * max(self.xy[0], 1e-9) or pivot <= 1e-6 * self.weight:
@@ -129,18 +128,18 @@ class _Sums:
 
     @property
     def usual(self) -> float:
-        """How busy the other one is when it is busy."""
+        """E[X^2] / E[X]: how busy the other engine is when it is busy."""
         return self.busy_square / self.busy if self.busy > 0.0 else 0.0
 
 
 class _Pair:
-    """Two engines, by their URLs in order."""
+    """Two engines, in the order of their URLs."""
 
     __slots__ = ("factors", "latch", "since", "sums")
 
     def __init__(self) -> None:
         self.sums = (_Sums(), _Sums())
-        """Of the first beside the second, and the other way round."""
+        """Of the first beside the second, and of the second beside the first."""
         self.latch = Latch()
         self.factors = (1.0, 1.0)
         self.since = 0.0
@@ -162,7 +161,7 @@ class _Pair:
 
 
 class Neighbours:
-    """Feed it every page with `take`; `found` tells. For one event loop."""
+    """`take` every page; `found` lists the pairs. Use it from one event loop."""
 
     def __init__(self) -> None:
         self._engines: dict[str, deque[_Interval]] = {}
@@ -170,7 +169,7 @@ class Neighbours:
         self._turn = 0
 
     def take(self, url: str, at: float, deltas: Iterable[Delta]) -> None:
-        """One engine's difference between two pages, of all models and ranks that the server has."""
+        """Records one server's differences between two scrapes, of all its models and ranks."""
         rows = list(deltas)
         if not rows:
             return
@@ -182,12 +181,12 @@ class Neighbours:
         if kept is None:
             kept = self._engines[url] = deque(maxlen=KEPT)
         kept.append(_interval(at, rows))
-        # The last interval but one is looked at: by now the others' pages have come that overlap it.
+        # Judge the last interval but one: by now the overlapping pages of the other engines have arrived.
         if len(kept) > 2 and (changes := _changes(kept[-3], kept[-2])) is not None:
             self._compare(url, kept[-3], kept[-2], changes)
 
     def follow(self, urls: Iterable[str]) -> None:
-        """Forgets the engines that are not among these."""
+        """Forgets all engines that are not in `urls`."""
         self._forget(set(self._engines) - set(urls))
 
     def found(self) -> list[Slowing]:
@@ -238,7 +237,7 @@ def _interval(at: float, rows: Sequence[Delta]) -> _Interval:
 
 
 def _changes(before: _Interval, after: _Interval) -> tuple[float, ...] | None:
-    """Own changes from one interval to the next, the step's last; None where they say nothing."""
+    """The engine's own changes between two intervals, the step's last; None where they cannot be used."""
     if before.log_step is None or after.log_step is None or min(before.load, after.load) < LEAST_LOAD:
         return None
     was, now = math.log2(1.0 + before.load), math.log2(1.0 + after.load)
@@ -250,7 +249,7 @@ def _changes(before: _Interval, after: _Interval) -> tuple[float, ...] | None:
 
 
 def _load_during(rows: Iterable[_Interval], begun: float, ended: float) -> float | None:
-    """An engine's mean load within a stretch; None where its pages cover less than half of it."""
+    """An engine's mean load from `begun` to `ended`; None if its pages cover less than half of it."""
     covered = load = 0.0
     for row in rows:
         part = min(row.ended, ended) - max(row.begun, begun)

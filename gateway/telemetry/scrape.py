@@ -1,10 +1,9 @@
-"""Reads every endpoint's `/metrics` about once per interval, each in a task of its own.
+"""Scrapes every endpoint's `/metrics` about once per interval, one task per endpoint.
 
-A task waits only for its own endpoint: one that hangs costs itself a deadline and delays no other. Starts are spread
-over the interval and each wait is jittered; what is left of step is a grid of a few ticks an interval, at a phase of
-each process's own, because scrapes that come together cost half of those that wake the process one by one. After a
-failure the wait doubles up to a few seconds; a return is seen soon and a dead host is not hammered. A page too large
-for the event loop is parsed in a thread. A failure is logged when its reason changes, and its end once.
+A hanging endpoint delays no other; it runs into its own deadline. First scrapes are spread over the interval and each
+wait is jittered, then rounded to a grid of `TICKS` per interval with a random phase per process: scrapes that share a
+wake-up cost half as much as separate ones. After a failure the wait doubles, up to `MAX_BACKOFF` seconds. Large pages
+are parsed in a thread. A failure is logged when its reason changes, and once when it ends.
 """
 
 from __future__ import annotations
@@ -27,17 +26,17 @@ from gateway.telemetry.vllm import PageLayout, PageReader, Snapshot
 log = logging.getLogger("gateway.telemetry")
 
 MATCH_SECONDS = 0.5
-"""How soon a changed policy is followed."""
+"""Interval at which the tasks are matched to the live pools."""
 MAX_BACKOFF = 8.0
 TICKS = 4
-"""Per interval."""
+"""Grid points per scrape interval."""
 IDENTITY_SECONDS = 2.0
-"""Deadline of `/version` and `/v1/models` each."""
+"""Deadline for `/version` and for `/v1/models`."""
 IDENTITY_RETRY = 30.0
 
 
 class Scraper:
-    """Keeps one task per endpoint, as the pools stand. `run` until cancelled."""
+    """Keeps one task per endpoint of the live pools. `run` until cancelled."""
 
     def __init__(
         self,
@@ -79,7 +78,7 @@ class Scraper:
             elif task.done():
                 del self._tasks[url]
                 if not task.cancelled() and (fault := task.exception()):
-                    # A fault of ours must not end an endpoint's telemetry for good.
+                    # A bug here must not end an endpoint's telemetry: the task starts again below.
                     log.error("telemetry task failed", exc_info=fault, extra={"fields": {"endpoint": url}})
         for url in view.endpoints():
             if url not in self._tasks:
@@ -95,21 +94,21 @@ class Scraper:
             await self._sleep(self._until_tick(endpoint, began, self._wait(endpoint)))
 
     def _wait(self, endpoint: EndpointTelemetry) -> float:
-        """Seconds from one scrape's start to the next."""
+        """Seconds from the start of one scrape to the start of the next."""
         interval = endpoint.target.interval
         doublings = min(endpoint.failures, 16)
         wait = interval if not doublings else max(interval, min(interval * 2.0**doublings, MAX_BACKOFF))
         return wait * (0.8 + 0.4 * self._rng.random())
 
     def _until_tick(self, endpoint: EndpointTelemetry, began: float, wait: float) -> float:
-        """Seconds from now to the tick nearest to `wait` after `began`, or to the next one where that is past."""
+        """Seconds until the tick nearest to `began + wait`, or until the next tick if that is past."""
         step, now = endpoint.target.interval / TICKS, self._clock()
         following = math.floor(now / step - self._phase) + 1
         tick = max(round((began + wait) / step - self._phase), following)
         return (tick + self._phase) * step - now
 
     async def scrape(self, endpoint: EndpointTelemetry) -> None:
-        """One page into the view, or one failure noted."""
+        """Fetches one page and hands it to the view, or records the failure."""
         target = endpoint.target
         began = self._clock()
         own = target.in_flight()
@@ -121,7 +120,7 @@ class Scraper:
                 fields = {"endpoint": target.url, "why": endpoint.why()}
                 log.warning("no telemetry from endpoint", extra={"fields": fields})
             return
-        # A request of ours that began or ended meanwhile may be on the page: rather ours than another client's.
+        # A request of ours that began or ended meanwhile may be on the page: count it as ours, not as another client's.
         own = max(own, target.in_flight())
         snapshot = await self._parsed(page, self._clock(), endpoint.layout)
         if endpoint.error is not None:
@@ -136,8 +135,8 @@ class Scraper:
         return self._reader.read(page, at, layout)
 
     async def _identify(self, endpoint: EndpointTelemetry) -> None:
-        """Asks who the endpoint is: at the start, after an outage or a restart; seldom, while it has not told, or
-        lacks a model, which may have been loaded since."""
+        """Fetches version and models at the start and after an outage or a restart, and every `IDENTITY_RETRY`
+        seconds while they are unknown or a model of the policy is missing, which may be loaded later."""
         now, asked, old = self._clock(), endpoint.identity_asked, endpoint.identity
         due = endpoint.wants_identity or asked is None
         if not due and asked is not None and now - asked >= IDENTITY_RETRY:
@@ -150,7 +149,7 @@ class Scraper:
         version = parse_version((await self._quietly(endpoint, "/version"))[0])
         listed, reason = await self._quietly(endpoint, "/v1/models")
         models = parse_models(listed)
-        # What was told stays until something else is told.
+        # Keep known values until there are new ones.
         endpoint.identity = replace(old, version=version or old.version, models=models or old.models)
         if endpoint.identity != old and old != Identity():
             fields = {"endpoint": endpoint.target.url, "version": endpoint.identity.version}
@@ -160,7 +159,7 @@ class Scraper:
     def _judge(
         self, endpoint: EndpointTelemetry, listed: bytes, reason: str | None, told: Sequence[ServedModel]
     ) -> None:
-        """Says what keeps the endpoint from serving, once, and when that has ended."""
+        """Logs once why the endpoint cannot serve, and once when it can again."""
         target, before = endpoint.target, endpoint.complaint
         missing = self._view.missing(target.url)
         endpoint.complaint = complaint(reason, listed, told, missing, keyed=bool(target.api_key))
@@ -171,7 +170,7 @@ class Scraper:
             log.info("endpoint serves what the policy asks for", extra={"fields": {"endpoint": target.url}})
 
     async def _quietly(self, endpoint: EndpointTelemetry, path: str) -> tuple[bytes, str | None]:
-        """The body, or why there is none: not every server has the path, and `/metrics` has just said that it lives."""
+        """(body, None) or (b"", reason). Not every server has the path, so a failure is not logged."""
         try:
             return await self._fetch.get(endpoint.target.url, path, endpoint.target.api_key, IDENTITY_SECONDS), None
         except FetchFailed as failure:

@@ -1,7 +1,7 @@
-"""What is told of engines that slow each other, and what an operator should do: declare one slice, and cap it.
+"""Reports engines that slow each other, with the advice to declare them as one `slice` and to cap it.
 
-Nothing is changed by itself. The policy's `slice` of an endpoint says who shares a GPU, and the `in_flight` of that
-slice caps all of them together; the slices of MIG are isolated, and have no reason to be found here.
+The gateway changes nothing by itself. In the policy, endpoints with the same `slice` share a GPU, and the slice's
+`in_flight` caps them together. MIG slices are isolated and should not show up here.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ class Seat:
 
     pool: str
     slice: str | None
-    """Declared; None where it is not."""
+    """As declared in the policy, or None."""
     cap: int
-    """Requests that its slice lets in; 0 for no limit."""
+    """`in_flight` limit of its slice; 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReport:
-    """One pair of engines."""
+    """One pair of engines that slow each other."""
 
     slowing: Slowing
     seats: tuple[Seat, Seat]
     seconds: float
-    """Since it was found."""
+    """Since the pair was found."""
     advice: Advice | None
-    """None where they are declared and capped."""
+    """None where they are declared as one slice with a cap."""
 
     def as_dict(self) -> dict[str, object]:
         return {
@@ -47,13 +47,13 @@ class SliceReport:
         }
 
     def rows(self) -> tuple[tuple[str, Seat, float], tuple[str, Seat, float]]:
-        """URL, seat and factor of each: its step time while the other one is busy over that while it is idle."""
+        """(URL, seat, factor) of each; factor = step time while the other engine is busy / while it is idle."""
         found, (first, second) = self.slowing, self.seats
         return (found.first, first, found.first_factor), (found.second, second, found.second_factor)
 
 
 def slice_report(found: Slowing, seats: Mapping[str, Seat], now: float) -> SliceReport | None:
-    """None where one of the two is in no pool any more."""
+    """None if one of the two is no longer in any pool."""
     first, second = seats.get(found.first), seats.get(found.second)
     if first is None or second is None:
         return None

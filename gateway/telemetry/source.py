@@ -1,6 +1,6 @@
-"""What telemetry asks of the rest of the gateway, as interfaces: the live pools, the models, the thresholds.
+"""The interfaces that telemetry needs from the rest of the gateway: live pools, models, thresholds.
 
-`gateway.upstream.pool.Pools` and the policy's own types satisfy them as they are.
+`gateway.upstream.pool.Pools` and the policy's types implement them as they are.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class EndpointLike(Protocol):
 
     @property
     def in_flight(self) -> int:
-        """Our own requests there now."""
+        """Our own requests at the endpoint now."""
 
 
 class TelemetryPolicy(Protocol):
-    """Seconds; an interval of None turns telemetry off."""
+    """In seconds; an interval of None turns telemetry off."""
 
     @property
     def interval(self) -> float | None: ...
@@ -38,7 +38,7 @@ class TelemetryPolicy(Protocol):
 class SpeculativePolicy(Protocol):
     @property
     def tokens(self) -> int:
-        """Drafted tokens per step, k."""
+        """Draft tokens per step, k."""
 
 
 class PoolPolicy(Protocol):
@@ -50,7 +50,7 @@ class PoolPolicy(Protocol):
 
     @property
     def model(self) -> str | None:
-        """The name that the back ends serve, where it differs from the policy's model."""
+        """The served model name, where it differs from the policy's."""
 
 
 class PoolLike(Protocol):
@@ -72,7 +72,7 @@ class PoolsLike(Protocol):
 
 
 class ModelLike(Protocol):
-    """A model of the policy, with the pools that serve it."""
+    """A model of the policy and the pools that serve it."""
 
     @property
     def name(self) -> str: ...
@@ -82,7 +82,7 @@ class ModelLike(Protocol):
 
 
 class MtpPolicy(Protocol):
-    """The thresholds of the checklist. Shares, and a window in seconds."""
+    """Thresholds of the checklist: shares 0..1, the window in seconds."""
 
     @property
     def acceptance_alert(self) -> float: ...
@@ -98,19 +98,18 @@ class MtpPolicy(Protocol):
 
 
 BreakEven = Callable[[str, float, int], float | None]
-"""(pool, running, k) -> mean acceptance length above which drafting k tokens pays, by the pool's profile or curve."""
+"""(pool, running, k) -> mean acceptance length above which k draft tokens pay, by the pool's profile or curve."""
 
 PlainSpeed = Callable[[str, str, str, float, float], tuple[float, float] | None]
-"""(plain pool, drafting pool, model, output tokens, requests beside) -> seconds per token after the first that the
-plain pool would take for the drafting pool's kind of requests, and their relative standard error, by what was learned
-of its speed; None where that is too little."""
+"""(plain pool, drafting pool, model, output tokens, requests beside) -> (TPOT in seconds, relative standard error) of
+the plain pool for requests like the drafting pool's, from its learned speed curve; None where too little is known."""
 
 
 def model_of(pool: PoolLike, served: str, models: Iterable[ModelLike]) -> str:
-    """The policy's model that a pool's engine serves under the name `served`.
+    """The policy's name of the model that a pool's engine reports as `served`.
 
-    The engine's label is the first of its served names, which need not be the one that is sent to it; a pool that
-    serves one model only settles it all the same.
+    The engine reports the first of its served names, which may differ from the name that requests use. If the pool
+    serves only one model, it must be that one.
     """
     ours = [model for model in models if pool.name in model.pools]
     if len(ours) == 1:

@@ -1,14 +1,13 @@
-"""Acceptance of drafted tokens, from differences of counters or from an answer's own metrics.
+"""Acceptance of draft tokens, from counter differences or from the metrics in an answer.
 
-With drafts (one sequence in one verify step), drafted tokens, accepted tokens and accepted tokens by position, as vLLM
-defines them in its log line and in `vllm bench`:
+A draft is one sequence in one verify step. Definitions as in vLLM's log line and `vllm bench`:
 
     acceptance rate         = accepted / drafted tokens
     mean acceptance length  = 1 + accepted / drafts          (the token that the target adds is counted: 1 .. k+1)
     rate of position i      = accepted at i / drafts         (unconditional, so it falls with i)
     decay at i              = rate of position i+1 / rate of position i
 
-Numerators and denominators are summed over endpoints, engines and time before they are divided, never the rates.
+Numerators and denominators are summed over endpoints, engines and time and then divided; rates are never averaged.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ _ACCEPTED = re.compile(rb'"num_accepted_draft_tokens"\s*:\s*(\d{1,9})')
 
 
 def counts_of(sample: SpecSample) -> dict[str, float]:
-    """Under the names of a `Reading`, for a `Window`."""
+    """The sample's counts under the names of a `Reading`, for a `Window`."""
     sums = {"drafts": sample.drafts, "draft_tokens": sample.draft_tokens, "accepted_tokens": sample.accepted_tokens}
     return sums | {position(i): count for i, count in enumerate(sample.accepted_at)}
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How much of what was drafted was taken."""
+    """Acceptance rates of a number of drafts."""
 
     drafts: float
     rate: float
@@ -48,7 +47,7 @@ class Acceptance:
 
     @property
     def decay(self) -> tuple[float, ...]:
-        """What each position keeps of the one before; ends where a position accepts nothing."""
+        """Rate of each position / rate of the one before it; ends at a position with rate 0."""
         ratios = []
         for before, after in zip(self.positions, self.positions[1:], strict=False):
             if before <= 0:
@@ -67,7 +66,7 @@ class Acceptance:
 
 
 def acceptance(counts: Mapping[str, float]) -> Acceptance | None:
-    """The rates of summed counts; None where nothing was drafted, which is unknown and not 0."""
+    """Acceptance from summed counts; None (unknown, not 0) where nothing was drafted."""
     drafts = counts.get("drafts", 0.0)
     drafted, accepted = counts.get("draft_tokens", 0.0), counts.get("accepted_tokens", 0.0)
     if drafts <= 0 or drafted <= 0:
@@ -82,10 +81,10 @@ def acceptance(counts: Mapping[str, float]) -> Acceptance | None:
 
 
 def find_spec_metrics(tail: bytes) -> SpecSample | None:
-    """The last `metrics.speculative_decoding` of an answer's body or of a stream's tail, or None.
+    """The last `metrics.speculative_decoding` in an answer's body or a stream's tail, or None.
 
-    JSON strings escape their quotes, so the key with its quotes is never text of the answer. A step with j accepted
-    tokens accepted positions 0 to j-1, which gives the counts by position from the histogram.
+    JSON strings escape quotes, so the quoted key cannot occur in the answer's text. A step with j accepted tokens
+    accepted positions 0 to j-1, so the counts by position follow from the histogram.
     """
     start = tail.rfind(_KEY)
     if start < 0:

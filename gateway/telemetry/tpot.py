@@ -1,18 +1,17 @@
-"""Seconds per output token of a drafting pool beside the plain pool, at equal load and equal length.
+"""Compares the TPOT of a drafting pool with that of a plain pool, at equal load and equal length.
 
-Pools seldom do the same work: one gets the long answers, one runs fuller. So each observation goes into a bucket by
-load (requests running beside it) and length (output tokens), both by powers of two and four, and two pools are
-compared only in buckets that both know. A bucket keeps the mean and the spread of log seconds, both fading with time:
-the logarithm, because one stalled answer must not outweigh a hundred, and because a ratio is what is asked for.
+Pools seldom do the same work: one gets the long answers, one runs fuller. Each observation goes into a bucket by load
+(requests running beside it, powers of two) and length (output tokens, powers of four), and two pools are compared only
+in buckets that both have filled. A bucket keeps the decaying mean and variance of log seconds: the comparison is a
+ratio, and with logarithms one stalled answer does not outweigh a hundred.
 
     gain = 1 - exp(-sum w (log plain - log mtp) / sum w),   w = n_plain n_mtp / (n_plain + n_mtp) per bucket
 
-The weight is what makes the variance of the whole smallest where the buckets' spreads are alike. The variance counts
-observations, not answers: the mean of many answers that one scrape brings is one observation, and as many answers of
-one moment as there may be tell nothing about the spread.
+This weight minimises the variance if all buckets have the same spread. The variance counts observations, not answers:
+the mean of many answers from one scrape is one observation, since answers of one moment do not show the spread.
 
-Where the plain pool has done nothing alike, `against` compares with what its speed curve says of the same lengths and
-load; the curve's own error is all of one piece, so it is added after the buckets' average and not before.
+If the plain pool has no comparable answers, `against` uses its learned speed curve at the same lengths and load. The
+curve's error is common to all buckets, so it is added after averaging.
 """
 
 from __future__ import annotations
@@ -22,47 +21,47 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 MIN_BUCKET = 4.0
-"""Observations that a bucket needs on both sides."""
+"""Least observations per bucket on each side."""
 MIN_SAMPLES = 20.0
-"""Answers in common buckets that a comparison needs on both sides."""
+"""Least answers in common buckets on each side."""
 ALIKE = 0.01
-"""Standard error that no number of answers takes away: within a bucket, a factor of two of load and of four of length,
-the pools' requests are not quite alike. An assumption, about a tenth of how much longer a step gets over a bucket."""
+"""Systematic standard error: within a bucket (a factor of two in load, four in length) the two pools' requests still
+differ. An assumption, about a tenth of the growth in step time across a bucket."""
 LATELY = 60.0
-"""Time constant, in seconds, of the load that counts as the present one."""
+"""Time constant of the mean that is the present load, in seconds."""
 DEVIATIONS = 2.0
-"""Standard errors on either side that `Comparison.low` and `high` keep."""
+"""Standard errors from the gain to `Comparison.low` and `high`."""
 
 Bucket = tuple[int, int]
-"""Powers: of two of the running requests, of four of the output tokens."""
+"""(log2 of the running requests, log4 of the output tokens)."""
 Speed = Callable[[float, float], tuple[float, float] | None]
-"""(output tokens, requests running beside) -> a pool's seconds per token after the first, and their relative standard
-error; None where too little is known."""
+"""(output tokens, requests running beside) -> (TPOT in seconds, relative standard error); None where too little is
+known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Drafting against plain."""
+    """TPOT of drafting against plain."""
 
     gain: float
-    """Share of the plain pool's time per token that drafting saves; negative where it costs."""
+    """Share of the plain pool's TPOT that drafting saves; negative if it costs."""
     error: float
     """Standard error of `gain`, `ALIKE` included."""
     plain_seconds: float
-    """Per output token, weighted as the gain is."""
+    """TPOT, with the weights of the gain."""
     mtp_seconds: float
     samples: float
-    """Observations of the side that has fewer, faded ones counted in part."""
+    """Decayed number of answers on the side with fewer."""
     buckets: int
     source: str
-    """`requests`: measured at the gateway; `engines`: from the engines' own counters, coarser in load and length;
-    `curve`: the drafting side measured, the plain one by what was learned of its speed."""
+    """`requests`: measured at the gateway; `engines`: from the engines' counters, coarser in load and length;
+    `curve`: drafting measured, plain from its learned speed curve."""
     load: int | None = None
-    """The band of load that it is about, a power of two of running requests; None: all that both have seen."""
+    """The load band, log2 of the running requests; None: all loads that both pools have seen."""
 
     @property
     def running(self) -> tuple[float, float] | None:
-        """The band's bounds, in requests running beside on the engine."""
+        """The band's bounds in running requests."""
         if self.load is None:
             return None
         return 2.0 ** (self.load - 0.5) if self.load else 0.0, 2.0 ** (self.load + 0.5)
@@ -96,7 +95,7 @@ class Comparison:
 
 
 def band_of(running: float) -> int:
-    """The band of load: the power of two that is nearest."""
+    """The load band: the nearest power of two, as its exponent."""
     return round(math.log2(max(running, 1.0)))
 
 
@@ -130,12 +129,12 @@ class _Cell:
 
     @property
     def count(self) -> float:
-        """Observations of equal weight that would tell as much (Kish's effective sample size)."""
+        """Kish's effective sample size, (sum w)^2 / sum w^2."""
         return self.weight * self.weight / self.weight_squares
 
     @property
     def variance_of_mean(self) -> float:
-        """Needs more than one observation."""
+        """Requires more than one observation."""
         return max(self.square_sum / self.weight - self.mean**2, 0.0) / (self.count - 1.0)
 
 
@@ -143,7 +142,7 @@ _Cells = Mapping[Bucket, _Cell]
 
 
 class TpotTable:
-    """One pool's seconds per token by bucket. An observation fades by e in `tau` seconds."""
+    """One pool's TPOT by bucket. An observation's weight decays by a factor e in `tau` seconds."""
 
     def __init__(self, tau: float) -> None:
         self._tau = tau
@@ -152,7 +151,7 @@ class TpotTable:
         self._looked: float | None = None
 
     def observe(self, now: float, tokens: float, running: float, seconds: float, weight: float = 1.0) -> None:
-        """Takes in one answer, or the mean of `weight` answers. What can't be a time per token is left out."""
+        """Records one answer, or the mean of `weight` answers. Ignores values that cannot be a TPOT."""
         if not 0.0 < seconds < math.inf or tokens < 2 or not weight > 0:
             return
         cell = self._cells.setdefault(bucket_of(running, tokens), _Cell(at=now))
@@ -170,15 +169,15 @@ class TpotTable:
 
     @property
     def band(self) -> int | None:
-        """The band of the present load, or of the last there was; None before the first answer."""
+        """The band of the present or last load; None before the first answer."""
         return None if self._looked is None else band_of(self._lately)
 
     def bands(self, now: float) -> set[int]:
-        """Bands of load about which there is enough to say something."""
+        """Load bands with enough observations."""
         return {bucket[0] for bucket, cell in self.cells(now).items() if _enough(cell)}
 
     def cells(self, now: float) -> Mapping[Bucket, _Cell]:
-        """The buckets as they are now."""
+        """The buckets, decayed to `now`."""
         for cell in self._cells.values():
             cell.fade(now, self._tau)
         return self._cells
@@ -189,26 +188,26 @@ def _enough(cell: _Cell) -> bool:
 
 
 def _alike(mine: _Cells, theirs: _Cells, load: int | None = None) -> tuple[list[Bucket], float]:
-    """The buckets that both know well enough, and the answers in them of the side that has fewer."""
+    """The buckets with enough observations on both sides, and the answers in them on the side with fewer."""
     common = [b for b in mine if b in theirs and _enough(mine[b]) and _enough(theirs[b]) and load in (None, b[0])]
     return common, min(sum(cells[b].weight for b in common) for cells in (mine, theirs))
 
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """Why two pools could not be compared: `MIN_SAMPLES` answers of each at like load and length are needed."""
+    """The data towards a comparison, which needs `MIN_SAMPLES` answers of each pool at equal load and length."""
 
     plain: str
     mine: float
-    """The drafting pool's answers, at whatever load and length; faded ones counted in part."""
+    """The drafting pool's answers at any load and length, decayed."""
     theirs: float
     """The plain pool's."""
     alike: float
-    """Of the side that has fewer, in buckets that both know."""
+    """In common buckets, on the side with fewer."""
 
 
 def lacking(mtp: TpotTable | None, plain: TpotTable | None, name: str, now: float) -> Lacking:
-    """What the tables hold towards a comparison with the plain pool of that name."""
+    """The data that two tables hold for a comparison with the plain pool `name`."""
     mine, theirs = (table.cells(now) if table else {} for table in (mtp, plain))
     ours, others = (sum(cell.weight for cell in cells.values()) for cells in (mine, theirs))
     return Lacking(name, ours, others, _alike(mine, theirs)[1])
@@ -217,7 +216,7 @@ def lacking(mtp: TpotTable | None, plain: TpotTable | None, name: str, now: floa
 def compare(
     mtp: TpotTable, plain: TpotTable, now: float, source: str, load: int | None = None
 ) -> Comparison | None:  # fmt: skip
-    """The two tables' common buckets, of one band of load or of all; None where these hold too little."""
+    """Compares two tables in their common buckets, of one load band or of all; None if the data is too little."""
     mine, theirs = mtp.cells(now), plain.cells(now)
     common, samples = _alike(mine, theirs, load)
     if not common or samples < MIN_SAMPLES:
@@ -246,7 +245,7 @@ def compare(
 
 
 def against(mtp: TpotTable, speed: Speed, now: float, load: int) -> Comparison | None:
-    """A table's buckets of one band of load against a learned speed; None where either knows too little."""
+    """Compares one load band of a table with a learned speed; None if either has too little data."""
     total = log_ratio = variance = log_plain = doubt = 0.0
     found = [cell for (band, _), cell in mtp.cells(now).items() if band == load and _enough(cell)]
     for cell in found:

@@ -1,11 +1,11 @@
-"""What the gateway knows of its back ends from their own pages, for routing, operators and metrics.
+"""The telemetry of all back ends, for routing, operators and metrics.
 
-`match` makes the records follow the pools, `accept` takes in a page; everything else reads. A snapshot counts while it
-is younger than its pool's `stale_after`; after that its endpoint is unknown again, not idle.
+`match` makes the records follow the live pools and `accept` records a page; everything else reads. A snapshot is
+ignored once it is older than its pool's `stale_after`: the endpoint's load is then unknown, not zero.
 
-Load. A scrape is up to an interval old, and requests sent since are not in it. So a scrape is used only for what we
-can't know, the requests of other clients: (running + waiting) on the page less our own at that time. Our own count,
-which is exact and immediate, is added at every question.
+A scrape is up to an interval old and does not contain the requests sent since. It is therefore used only for the load
+of other clients: (running + waiting) on the page minus our own requests at that time. Our own current count, which is
+exact, is added at every query.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from gateway.types import PoolKind
 
 SPEC_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
 MAX_GONE = 256
-"""Removed endpoints that are remembered one by one."""
+"""Removed endpoints whose counters are kept one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What one engine of a pool counted between two pages, for those who listen."""
+    """What one engine of a pool counted between two scrapes, for listeners."""
 
     at: float
     pool: str
     model: str
-    """The policy's."""
+    """As named in the policy."""
     kind: PoolKind
     k: int
-    """Drafted tokens per step, from the page where it tells, else from the policy."""
+    """Draft tokens per step, from the page if known, else from the policy."""
     alone: bool
     """Whether the engine's endpoint is the pool's only one."""
     running: float | None
@@ -45,30 +45,30 @@ class Counted:
 
 Listener = Callable[[Counted], None]
 PageListener = Callable[[str, float, list[Delta]], None]
-"""Of an endpoint's URL, the time of its page, and what all its engines counted since the one before."""
+"""(URL, time of the page, differences of all its engines since the previous page)."""
 
 
 @dataclass(frozen=True, slots=True)
 class TelemetryLoad:
-    """A pool's load: our own requests as they are now, other clients' as of the last scrapes."""
+    """A pool's load: our own requests now, other clients' as of the last scrapes."""
 
     in_flight: float
     """Running or waiting."""
     running: float
-    """Running in the engines by the last scrapes; 0 where unknown."""
+    """Running in the engines at the last scrapes; 0 where unknown."""
     waiting: float
-    """Of those in flight, waiting in the engines by the last scrapes; 0 where unknown."""
+    """The part of `in_flight` that waited in the engines' queues at the last scrapes; 0 where unknown."""
     kv_usage: float | None
-    """The fullest cache, 0..1; None where unknown."""
+    """Use of the fullest KV cache, 0..1; None where unknown."""
     fresh: int
-    """Endpoints with a fresh snapshot that tells its load."""
+    """Endpoints with a fresh snapshot that has a load."""
 
 
 class TelemetryView:
-    """Every endpoint's record by URL. One for each process; used from its event loop only."""
+    """Every endpoint's record by URL. One per process; use it from the event loop only."""
 
     def __init__(self, pools: PoolsLike, models: Callable[[], Iterable[ModelLike]], clock: Callable[[], float]) -> None:
-        """`models` are the live policy's; `clock` is the gateway's monotonic one."""
+        """`models` returns the live policy's models; `clock` is monotonic."""
         self._pools = pools
         self._models = models
         self._clock = clock
@@ -78,22 +78,22 @@ class TelemetryView:
         self._page_listeners: list[PageListener] = []
         self._drafting = DraftingWatch()
         self._gone: dict[str, CounterTrack] = {}
-        """Removed endpoints: one that comes back must not be counted from 0 again."""
+        """Removed endpoints, so that one that comes back continues its counters."""
         self._retired: dict[str, dict[str, float]] = {}
-        """Totals of those removed longest ago."""
+        """Sums over the endpoints that were removed longest ago."""
 
     def listen(self, listener: Listener) -> None:
-        """`listener` is called for every difference of every pool; it must not raise."""
+        """Calls `listener` for every difference of every pool; it must not raise."""
         self._listeners.append(listener)
 
     def listen_pages(self, listener: PageListener) -> None:
-        """`listener` is called for every page; it must not raise."""
+        """Calls `listener` for every page; it must not raise."""
         self._page_listeners.append(listener)
 
     # Following the pools
 
     def match(self) -> None:
-        """Makes the records those of the pools as they are now. Cheap; call it after a reload and now and then."""
+        """Adds and removes records to match the live pools. Cheap; call it after a reload and periodically."""
         targets = {target.url: target for target in _targets(self._pools)}
         for url in [url for url in self._endpoints if url not in targets]:
             self._retire(url, self._endpoints.pop(url).track)
@@ -127,12 +127,12 @@ class TelemetryView:
         return [model.name for model in self._models() if pool.name in model.pools]
 
     def lacks(self, pool: PoolLike, model: ModelLike, url: str) -> bool:
-        """Whether an endpoint of the pool has told what it serves, and the model is not among it."""
+        """Whether the endpoint has reported its models and `model` is not among them."""
         told = self.identity(url).models
         return bool(told) and all(served.name != (pool.policy.model or model.name) for served in told)
 
     def missing(self, url: str) -> list[str]:
-        """Names that the policy's models and pools ask an endpoint for, and that are not among what it serves."""
+        """Model names that the policy needs from an endpoint and that it does not serve."""
         endpoint = self._endpoints.get(url)
         names = {member.pool for member in endpoint.target.members} if endpoint else set()
         asked = [(pool, model) for pool in self._pools if pool.name in names for model in self._models()]
@@ -143,7 +143,7 @@ class TelemetryView:
     # Taking in
 
     def accept(self, url: str, snapshot: Snapshot, own: int) -> None:
-        """Takes in an endpoint's page; `own` is the number of our requests there while it was made."""
+        """Records an endpoint's page; `own` is the number of our own requests at the time of the page."""
         endpoint = self._endpoints.get(url)
         if endpoint is None:
             return
@@ -182,7 +182,7 @@ class TelemetryView:
             listener(counted)
 
     def _tokens(self, member: Membership, reading: Reading) -> int:
-        """k of the pool: what most of its endpoints draft, so that one that differs does not flip it to and fro."""
+        """The k that most of the pool's endpoints draft, so that one that differs does not make it alternate."""
         seen = [e.snapshot.positions for e, _ in self._by_pool.get(member.pool, ()) if e and e.snapshot]
         if len(seen) > 1:
             return max(set(seen), key=lambda k: (seen.count(k), k)) or (member.k if reading.drafting else 0)
@@ -191,18 +191,18 @@ class TelemetryView:
     # Reading
 
     def snapshot(self, url: str) -> Snapshot | None:
-        """An endpoint's last snapshot; None where there is none or it is stale."""
+        """An endpoint's last snapshot; None if there is none or it is stale."""
         endpoint = self._endpoints.get(url)
         return endpoint.fresh(self._clock()) if endpoint else None
 
     def others(self, url: str) -> float:
-        """Requests of other clients at an endpoint by its last scrape; 0 where unknown. Add our own to it."""
+        """Other clients' requests at an endpoint at its last scrape; 0 where unknown. Our own are not included."""
         endpoint = self._endpoints.get(url)
         load = endpoint.load(self._clock()) if endpoint else None
         return load[0] if load else 0.0
 
     def pool_load(self, pool: str) -> TelemetryLoad:
-        """A pool's load now. Without fresh telemetry it is our own requests alone."""
+        """A pool's load now. Without fresh telemetry it is our own requests only."""
         now = self._clock()
         in_flight = running = waiting = 0.0
         kv_usage: float | None = None
@@ -220,23 +220,23 @@ class TelemetryView:
         return TelemetryLoad(in_flight, running, min(waiting, max(in_flight - running, 0.0)), kv_usage, fresh)
 
     def identity(self, url: str) -> Identity:
-        """What an endpoint said of itself; empty where it has not yet."""
+        """An endpoint's version and models; empty while unknown."""
         endpoint = self._endpoints.get(url)
         return endpoint.identity if endpoint else Identity()
 
     def disagreements(self) -> tuple[Disagreement, ...]:
-        """Where pages and policy differ on drafting, as of each endpoint's last page."""
+        """Current mismatches of drafting between policy and engines."""
         return self._drafting.current()
 
     def statistics(self) -> list[dict[str, object]]:
-        """Every endpoint's record, for operators' pages."""
+        """Every endpoint's record as JSON values, for operators."""
         now = self._clock()
         return [endpoint.statistics(now) for endpoint in self._endpoints.values()]
 
     def spec_totals(self) -> dict[str, dict[str, float]]:
         """The back ends' speculative-decoding counters by served model, summed over endpoints and engines.
 
-        They never fall: what a restarted engine or a removed endpoint had counted stays in.
+        They never fall: counts of restarted engines and of removed endpoints are kept.
         """
         totals = {model: dict(counts) for model, counts in self._retired.items()}
         for track in [*self._gone.values(), *(endpoint.track for endpoint in self._endpoints.values())]:

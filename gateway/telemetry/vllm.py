@@ -1,12 +1,12 @@
-"""vLLM's metric names, across versions, and one page of them as a `Snapshot`.
+"""Parses a vLLM `/metrics` page into a `Snapshot`, with the metric names of all supported vLLM versions.
 
-Names move between releases: `gpu_cache_usage_perc` became `kv_cache_usage_perc`, `gpu_prefix_cache_*` became
-`prefix_cache_*`, `time_per_output_token_seconds` became `inter_token_latency_seconds`, and for two releases a page has
-both. Each quantity here lists its names, newest first; the newest one present is taken. What a page does not have is
-None or absent, never 0: an unknown load is not an idle engine.
+Names change between releases: `gpu_cache_usage_perc` became `kv_cache_usage_perc`, `time_per_output_token_seconds`
+became `inter_token_latency_seconds`, and for two releases a page exports both. Each quantity lists its names, newest
+first, and the newest one present is read. A quantity that is missing from the page is None or absent, never 0: an
+unknown load must not look like an idle engine.
 
-A page may hold several engines (`engine`, one per data-parallel rank) and several models (`model_name`). Each pair is a
-`Reading`; the sum of the gauges of load and the highest cache use stand for the server.
+A page may hold several engines (label `engine`, one per data-parallel rank) and several models (`model_name`). Each
+pair is one `Reading`. For the whole server, running and waiting requests are summed and the highest cache use counts.
 """
 
 from __future__ import annotations
@@ -27,25 +27,18 @@ GAUGES: Mapping[str, tuple[str, ...]] = {
 COUNTERS: Mapping[str, tuple[str, ...]] = {
     "prompt_tokens": ("vllm:prompt_tokens",),
     "generation_tokens": ("vllm:generation_tokens",),
-    "finished": ("vllm:request_success",),
-    "preemptions": ("vllm:num_preemptions",),
-    "prefix_queries": ("vllm:prefix_cache_queries", "vllm:gpu_prefix_cache_queries"),
-    "prefix_hits": ("vllm:prefix_cache_hits", "vllm:gpu_prefix_cache_hits"),
     "drafts": ("vllm:spec_decode_num_drafts",),
     "draft_tokens": ("vllm:spec_decode_num_draft_tokens",),
     "accepted_tokens": ("vllm:spec_decode_num_accepted_tokens",),
     "accepted_at": ("vllm:spec_decode_num_accepted_tokens_per_pos",),
 }
-"""By position, `accepted_at` becomes `accepted_at_0`, `accepted_at_1`, ... in a reading."""
+"""A reading has one `accepted_at_0`, `accepted_at_1`, ... per draft position in place of `accepted_at`."""
 
 HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
     "ttft": ("vllm:time_to_first_token_seconds",),
     "step": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
     "tpot": ("vllm:request_time_per_output_token_seconds",),
-    "queue": ("vllm:request_queue_time_seconds",),
-    "prefill": ("vllm:request_prefill_time_seconds",),
     "decode": ("vllm:request_decode_time_seconds",),
-    "e2e": ("vllm:e2e_request_latency_seconds",),
     "generated": ("vllm:request_generation_tokens",),
 }
 """Read as counters `NAME_sum` and `NAME_count`. `step` is per engine step under drafting, `tpot` is per token."""
@@ -55,7 +48,7 @@ _START = "process_start_time_seconds"
 
 
 class EngineKey(NamedTuple):
-    """Which engine of a server; "" where a page names none."""
+    """Identifies an engine of a server; "" where the page has no such label."""
 
     model: str
     engine: str
@@ -63,7 +56,7 @@ class EngineKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One engine's figures at one instant. Counters count since the engine's start; absent ones are not there."""
+    """One engine's metrics at one instant. Counters run since the engine's start; missing ones are left out."""
 
     key: EngineKey
     running: float | None
@@ -79,7 +72,7 @@ class Reading:
 
     @property
     def positions(self) -> int:
-        """Draft positions it counts by, k; 0 where it has no counters by position."""
+        """Number of draft positions, k; 0 where there are no counters by position."""
         count = 0
         while position(count) in self.counters:
             count += 1
@@ -88,7 +81,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One server's page. `at` is the gateway's clock when the page had arrived."""
+    """One server's page. `at` is the gateway's clock when the page had been read."""
 
     at: float
     readings: tuple[Reading, ...]
@@ -108,12 +101,12 @@ class Snapshot:
 
 
 def position(index: int) -> str:
-    """The counter's name of one draft position in a reading."""
+    """The name of a draft position's counter in a reading."""
     return f"accepted_at_{index}"
 
 
 def _table() -> dict[str, tuple[str, int]]:
-    """Field and rank (0: its newest name) by metric name."""
+    """(field, rank) by metric name; rank 0 is the field's newest name."""
     rows = [*GAUGES.items(), *COUNTERS.items()]
     table = {name: (field, rank) for field, names in rows for rank, name in enumerate(names)}
     for field, names in HISTOGRAMS.items():
@@ -123,7 +116,7 @@ def _table() -> dict[str, tuple[str, int]]:
 
 
 class _Place(NamedTuple):
-    """Where a sample's value goes."""
+    """The reading and the field that a sample belongs to."""
 
     key: EngineKey
     field: str
@@ -134,16 +127,16 @@ PageLayout = Layout[_Place]
 
 
 class PageReader:
-    """Pages -> snapshots. One is enough for all endpoints."""
+    """Turns pages into snapshots. One instance serves all endpoints."""
 
     def __init__(self) -> None:
         self._names = _table()
         self._selector = Selector([*self._names, _START], self._place)
 
     def read(self, page: bytes, at: float, layout: PageLayout | None = None) -> Snapshot:
-        """The page's snapshot; an empty one for anything that is not vLLM's. Never raises. Safe in a thread.
+        """The page's snapshot; an empty one for a page that is not vLLM's. Never raises. Thread-safe.
 
-        `layout` is the back end's own, kept from page to page; with it a page like the last one costs less.
+        `layout` belongs to one back end and is kept from page to page: it makes a page like the last one cheaper.
         """
         started = None
         engines: dict[EngineKey, dict[str, tuple[int, float]]] = {}
@@ -161,7 +154,7 @@ class PageReader:
             if old is None or place.rank < old[0]:
                 values[place.field] = place.rank, value
             elif place.rank == old[0]:
-                # Further labels split a quantity (`finished_reason`, or one of a later version): the sum is the whole.
+                # A label that this version does not know splits a quantity: the sum is the whole.
                 whole = max(old[1], value) if place.field == "kv_usage" else old[1] + value
                 values[place.field] = place.rank, whole
         return _snapshot(at, started, [_reading(key, values) for key, values in engines.items()])

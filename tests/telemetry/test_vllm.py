@@ -59,11 +59,11 @@ def test_several_models_on_one_page() -> None:
 
 
 def test_a_quantity_that_is_split_by_a_label_is_summed() -> None:
-    """Finished requests are counted by reason; their number is the sum."""
-    line = 'vllm:request_success_total{{engine="0",finished_reason="{}",model_name="m"}} {}\n'
-    snapshot = read(line.format("stop", 7) + line.format("length", 5) + line.format("abort", 0))
+    """A counter that a later version splits by a further label counts as the sum."""
+    line = 'vllm:generation_tokens_total{{engine="0",adapter="{}",model_name="m"}} {}\n'
+    snapshot = read(line.format("a", 7) + line.format("b", 5) + line.format("c", 0))
 
-    assert snapshot.readings[0].counters == {"finished": 12.0}
+    assert snapshot.readings[0].counters == {"generation_tokens": 12.0}
 
 
 def test_drafting_is_read_from_the_counters_presence() -> None:
