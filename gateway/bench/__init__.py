@@ -1,1 +1,1 @@
-"""Measurements: of the estimator on recorded requests, and of real endpoints."""
+"""Benchmarks: of real endpoints, and of the length estimator on recorded requests."""

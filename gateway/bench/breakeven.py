@@ -1,8 +1,8 @@
-"""`gateway bench breakeven`: from which answer length MTP pays, by concurrency, and the speed profile that says so.
+"""`gateway bench breakeven`: the answer length from which MTP pays, by concurrency, and a speed profile of the engines.
 
-Waves: so many requests start at once, each with an answer of exactly so many tokens, so that no prompt joins a running
-batch; a joining prompt's stall is measured apart (`stall.py`). What comes out is the times themselves with their
-crossovers, and a fit of the step-time model (`fit.py`), written as a profile file that a policy's `profile:` can name.
+Requests are sent in waves: N requests start together, with answers of exactly the same length, so that no prefill
+joins a running batch. The stall that a joining prompt causes is measured separately (`stall.py`). Results are the
+times, their crossovers, and a fit of the step-time model (`fit.py`), written as a file for a policy's `profile:`.
 """
 
 from __future__ import annotations
@@ -48,24 +48,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.0,
         metavar="T",
-        help="as your traffic samples: acceptance and a plain engine's step depend on it (%(default)g, greedy)",
+        help="set it as your traffic does: acceptance and plain step time depend on it (%(default)g, greedy)",
     )
-    parser.add_argument("--k", type=count, help="draft tokens (default: as the MTP engine's counters say)")
+    parser.add_argument("--k", type=count, help="draft tokens (default: from the MTP engine's counters)")
     parser.add_argument("--profile", type=Path, metavar="FILE", help="write the speed profile (FILE.yaml)")
     parser.add_argument("--hardware", default="measured", metavar="NAME", help="its name in the profile (%(default)s)")
-    parser.add_argument("--architecture", choices=["dense", "moe"], help="where the model's name does not say")
+    parser.add_argument("--architecture", choices=["dense", "moe"], help="if the model's name does not show it")
     add_common(parser, runs=3)
 
 
 def make(args: argparse.Namespace) -> BreakEven:
     """Raises UsageError."""
     if args.profile and args.profile.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"--profile {args.profile}: the name must end in .yaml, by which a policy knows it for a file")
+        raise UsageError(f"--profile {args.profile}: the name must end in .yaml for a policy to read it as a file")
     return BreakEven(pair(args), args)
 
 
 class BreakEven:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(self, targets: tuple[Target, Target], args: argparse.Namespace) -> None:
         quick = args.quick
@@ -93,7 +93,7 @@ class BreakEven:
             for concurrency in self._concurrency:
                 await prober.warm_up(concurrency)
                 for tokens in self._lengths:
-                    # Behind a gateway counters take seconds to arrive, and short answers say nothing about a step.
+                    # Behind a gateway, counters arrive seconds late, and short answers are not used for the step time.
                     counted = tokens >= STEADY or tokens == self._lengths[-1]
                     self._cells.append(await prober.cell(concurrency, tokens, self._runs, counted=counted))
                     tick(f"{concurrency} at a time, {tokens} tokens")
@@ -109,10 +109,10 @@ class BreakEven:
             self._args.profile.write_text(text, "utf-8")
 
     async def _depth(self, mtp: Endpoint) -> int:
-        """k, as the engine's counters by position tell it."""
+        """k, from the engine's counters by position."""
         known = [found.positions for found in self._acceptance.values() if found.positions]
         if not known:
-            raise UsageError(f"{mtp.target.url}: its counters do not tell how many tokens it drafts; say so with --k")
+            raise UsageError(f"{mtp.target.url}: its counters do not show how many tokens it drafts; give --k")
         return max(len(positions) for positions in known)
 
     async def _measure_prefill(self, prober: Prober, plain: Endpoint, mtp: Endpoint) -> None:
@@ -122,7 +122,7 @@ class BreakEven:
         self._prefill = fit_prefill(probes, {drafting: stall.seconds for drafting, stall in self._stalls.items()})
 
     def fitted(self) -> Fitted | None:
-        """The decode step's fit; None while there is too little to fit."""
+        """The fit of the decode step; None while there are too few points."""
         steady = [cell for cell in self._cells if cell.tokens >= STEADY] or [c for c in self._cells if c.tokens >= 8]
         points = [point for cell in steady for point in cell.points(self._k)]
         if not self._k or len(points) < 2 or not any(point.k for point in points):
@@ -130,7 +130,7 @@ class BreakEven:
         return fit_decode(points, match_profile(DEFAULT_HARDWARE, self._model, self._args.architecture))
 
     def profile(self) -> str | None:
-        """The profile file; None while something that it needs is not measured."""
+        """The profile as YAML; None while a part of it is not measured."""
         fitted = self.fitted()
         if fitted is None or self._prefill is None or "prose" not in self._acceptance:
             return None
@@ -147,12 +147,12 @@ class BreakEven:
         kind = f"SIMULATED back ends ({'; '.join(self._simulated)}), not hardware" if self._simulated else "Measured"
         streams = f"{self._concurrency[0]} to {self._concurrency[-1]} streams"
         alike = self._prefill is not None and self._prefill.mtp_fixed == 0.0
-        note = " First tokens came no later with drafting, which counts as no difference." if alike else ""
+        note = " TTFT was no longer with drafting, so both sides have the same prefill." if alike else ""
         return (
             f"{kind}: gateway bench breakeven, {time.strftime('%Y-%m-%d')}, {self._model}, engine {self._version}, "
             f"k={self._k}, temperature {self._args.temperature:g}, {streams}, answers to {self._lengths[-1]} tokens; "
             f"{fitted.points} steps, rms error {fitted.rms:.1%}, worst {fitted.worst:.1%}. Other k and more streams "
-            f"are extrapolated. A joining prompt stops running answers for {self._stalls[False]} without drafting, "
+            f"are extrapolated. A joining prompt stalls running answers for {self._stalls[False]} without drafting, "
             f"{self._stalls[True]} with it.{note}"
         )
 
@@ -176,7 +176,7 @@ class BreakEven:
 
 
 def threshold_of(cells: Sequence[Cell]) -> int | None:
-    """A static rule's threshold: the middle of the crossovers by concurrency; None where MTP pays nowhere."""
+    """Threshold for the static objective: the median crossover over concurrencies; None where MTP never pays."""
     by_concurrency: dict[int, list[Cell]] = {}
     for cell in cells:
         by_concurrency.setdefault(cell.concurrency, []).append(cell)

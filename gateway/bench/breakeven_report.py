@@ -1,4 +1,4 @@
-"""How `gateway bench breakeven` tells what it found: the grid, crossovers, the fit, and the lines for a policy."""
+"""The report of `gateway bench breakeven`: times by length and concurrency, crossovers, fit, lines for a policy."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from gateway.figures.report import Plot, Report, Series, Table
 from gateway.telemetry.spec_decode import Acceptance
 
 TERMS = ("base", "position", "token", "experts", "context", "mtp_context")
-"""What the fit decides; the profile's other values are given."""
+"""The fitted terms; the profile's other values come from the built-in profile."""
 SIDES = {False: "plain", True: "mtp"}
 
 
 def crossover(cells: Sequence[Cell]) -> float | None:
-    """The length from which MTP is faster and stays so, between measured lengths by their logarithm; None where the
-    longest answers are slower. `cells` are of one concurrency."""
+    """The length in tokens from which MTP stays faster, interpolated in log length; None if it is slower at the longest
+    length. `cells` are of one concurrency."""
     ordered = sorted(cells, key=lambda cell: cell.tokens)
     if not ordered or ordered[-1].speedup < 1.0:
         return None
@@ -90,7 +90,7 @@ def render(run: Measured) -> Report:
         name="breakeven",
         title=f"Break-even of MTP: {run.model}, k={run.k or '?'}",
         intro=f"Waves of requests that start together, prompts of about {run.prompt} tokens, answers of exactly the "
-        "length, plain and MTP in turns; the median wave's mean time of a whole answer.",
+        "given length, plain and MTP in turns. Times are a whole answer's mean over a wave, median over waves.",
         findings=_findings(groups, crossings, run.threshold, run.file),
         tables=(*tables, published("breakeven")),
         plots=(_plot(groups),),
@@ -174,8 +174,8 @@ def _stalls(stalls: Mapping[bool, Stall]) -> Table:
         for drafting, stall in stalls.items()
     ]
     note = (
-        f"What a prompt of about {JOINED_TOKENS:.0f} tokens adds to each of {RUNNING} running answers, against their "
-        "steps just before: the mean of the middle half of the joins."
+        f"Time that a prompt of about {JOINED_TOKENS:.0f} tokens adds to each of {RUNNING} running answers, over their "
+        "steps just before it: the mean of the middle half of the joins."
     )
     return Table("Measured: a joining prompt's stall, ms", ("side", "stall", "middle half", "joins"), tuple(rows), note)
 

@@ -1,7 +1,7 @@
-"""The measuring client: one endpoint, one streamed request at a time, its times and counts as a row.
+"""The benchmark client: sends streamed requests to one endpoint and returns each one's times and counts as a `Row`.
 
-It speaks over the gateway's own connector, which costs little enough that the client does not time itself. Times are
-seconds of a monotonic clock.
+It uses the gateway's own connector, whose CPU cost is small enough not to distort the times. Times are seconds of a
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ TIMEOUTS = Timeouts(connect=5.0, first_byte=600.0, idle=300.0)
 
 
 class BenchError(Exception):
-    """A measurement that cannot be made; the message is one line and names the remedy."""
+    """A measurement is impossible; the message is one line and names the remedy."""
 
 
 class UsageError(BenchError):
-    """Options that do not go together."""
+    """The command-line options are wrong or contradict each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where requests of one kind go."""
+    """Where to send requests, and under which label to report them."""
 
     label: str
-    """`plain`, `mtp`, `k=2`, ... as tables name it."""
+    """As in the tables: `plain`, `mtp`, `k=2`, ..."""
     url: str
     model: str = ""
-    """Empty: the only one that the endpoint serves."""
+    """Empty: the only model that the endpoint serves."""
     key: str | None = field(default=None, repr=False)
     pool: str = ""
-    """The pool that a gateway is asked for: a name, `plain` or `mtp`. Empty: no gateway, or its own choice."""
+    """Pool to request from a gateway: a name, `plain` or `mtp`. Empty: no gateway, or its own choice."""
     settle: float = 0.0
-    """Seconds until counters behind a gateway, which reads them at intervals, have caught up."""
+    """Seconds to wait until a gateway has scraped its back ends' counters again."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Who answers."""
+    """What an endpoint reported about itself."""
 
     model: str
     version: str | None
     simulated: bool
     time_scales: tuple[float, ...] = ()
-    """How much faster than their hardware simulated engines play, where they say so."""
+    """Speed-ups of simulated engines over their hardware, where reported."""
 
     @property
     def label(self) -> str:
-        """What a report adds to the name of a simulated side."""
+        """A suffix for the name of a simulated side in reports."""
         told = " and ".join(f"{scale:g}" for scale in self.time_scales)
         return f", {told} times as fast as its profile" if told else ""
 
 
 class Endpoint:
-    """A target that has been found to be there."""
+    """A connection to a target."""
 
     def __init__(self, target: Target, clock: Callable[[], float]) -> None:
-        """Opens nothing yet. Raises BenchError for what is no URL."""
+        """Does not connect yet. Raises BenchError for an invalid URL."""
         self.target = target
         self.about = About(target.model, None, False)
         self._clock = clock
@@ -86,7 +86,7 @@ class Endpoint:
             self._headers.append((b"authorization", b"Bearer " + target.key.encode()))
 
     async def open(self) -> Endpoint:
-        """Finds out who is there. Raises BenchError."""
+        """Connects and reads model, version and whether it is simulated. Raises BenchError."""
         about = f"{self.target.label} ({self.target.url})"
         try:
             status, body = await self._get("/v1/models")
@@ -106,8 +106,8 @@ class Endpoint:
         return self
 
     async def _version(self) -> tuple[str | None, bool, tuple[float, ...]]:
-        """The version, whether what answers says that it is simulated, at which time scales; through a gateway, its
-        back ends do."""
+        """(version, whether it is simulated, its time scales); for a gateway, simulation and scales of its back
+        ends."""
         pages: list[bytes] = []
         for path in ("/version", "/gateway/pools"):
             try:
@@ -121,7 +121,7 @@ class Endpoint:
         return version, any(b"simulated" in page for page in pages), tuple(sorted(scales))
 
     async def ready(self) -> bool:
-        """Whether /health says so."""
+        """Whether `/health` answers 200."""
         try:
             return (await self._get("/health"))[0] == 200
         except GatewayError:
@@ -135,10 +135,10 @@ class Endpoint:
         due: float | None = None,
         seen: Callable[[float], None] | None = None,
     ) -> Row:
-        """Sends one chat request, streamed; never raises for what the back end does.
+        """Sends one streamed chat request. Failures of the back end are in the row's `error`; none is raised.
 
-        `due` is the clock's time from which latency counts, for open loops, where a late sender must not hide a wait.
-        `seen` is called with the clock's time of each chunk as it comes.
+        `due` is the clock time from which latency counts: in an open loop a late sender must not hide a wait.
+        `seen` is called with the clock time of each chunk on arrival.
         """
         sent = self._clock()
         reading = Reading(self._clock, seen)
@@ -153,13 +153,13 @@ class Endpoint:
         except GatewayError as failure:
             error = failure.code
         row = reading.row(self.target.label, tag, sent if due is None else due, error)
-        # A gateway that has just started doesn't know its back ends' versions yet; their answers tell.
+        # A gateway that has just started does not know its back ends' versions yet, but their answers show it.
         if row.simulated and not self.about.simulated:
             self.about = replace(self.about, simulated=True)
         return row
 
     async def counters(self) -> dict[str, float]:
-        """Drafting counters since the start, of this model where the page tells models apart; empty without any."""
+        """Speculative-decoding counters since the engine's start, of this model where labelled; empty without any."""
         if self.target.settle:
             await asyncio.sleep(self.target.settle)
         try:
@@ -191,7 +191,7 @@ def _summed(page: Snapshot, model: str) -> dict[str, float]:
 
 
 def accepted(rows: list[Row], before: Mapping[str, float], after: Mapping[str, float]) -> Acceptance | None:
-    """Acceptance over these rows: from the answers' own counts where all have them, else from the counters' growth."""
+    """Acceptance over `rows`: from the answers' own counts if all have them, else from the counters' difference."""
     samples = [row.spec for row in rows if not row.error]
     if samples and all(samples):
         sums: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""`gateway bench WHAT`: the measurements, each with its own options."""
+"""`gateway bench WHAT`: the command line of all benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.bench.session import Measurement, run
 
 
 class Kind(NamedTuple):
-    """A measurement of endpoints: its name, its help, what adds its options, what makes it of them."""
+    """A benchmark of endpoints: subcommand, help text, function that adds its options, factory."""
 
     name: str
     help: str
@@ -24,26 +24,26 @@ class Kind(NamedTuple):
 
 
 KINDS = (
-    Kind("longform", "tokens a second of long answers, plain against MTP", longform.add_arguments, longform.make),
+    Kind("longform", "tokens per second of long answers, plain against MTP", longform.add_arguments, longform.make),
     Kind("short", "latency, accuracy and agreement on short answers", short.add_arguments, short.make),
     Kind("depth", "acceptance and speed by draft depth; which k to run", depth.add_arguments, depth.make),
     Kind("slices", "throughput and interference of several back ends", slices.add_arguments, slices.make),
     Kind("breakeven", "from which length MTP pays; writes a speed profile", breakeven.add_arguments, breakeven.make),
-    Kind("load", "latency percentiles and goodput under arrivals", load.add_arguments, load.make),
+    Kind("load", "latency percentiles and goodput under an arrival process", load.add_arguments, load.make),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds one command for each measurement."""
+    """Adds one subcommand per benchmark."""
     kinds = parser.add_subparsers(title="measurements", metavar="WHAT", required=True)
     for kind in KINDS:
         made = kinds.add_parser(kind.name, help=kind.help, description=kind.help[0].upper() + kind.help[1:] + ".")
         kind.arguments(made)
         made.set_defaults(measure=lambda args, make=kind.make: run(make, args))
-    estimator = kinds.add_parser("estimator", help="how well answer lengths are known before they start")
+    estimator = kinds.add_parser("estimator", help="how well answer lengths are predicted")
     estimator.set_defaults(measure=_estimator)
     estimator.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="requests with known output lengths, one JSON a line"
+        "--data", type=Path, required=True, metavar="FILE", help="requests with known output lengths, JSON lines"
     )
     estimator.add_argument("--traces", type=Path, metavar="DIR", help="traces (CSV); default: `traces` beside the data")
     estimator.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown tables")
@@ -54,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Runs the chosen measurement; returns the exit code."""
+    """Runs the chosen benchmark; returns the exit code."""
     code: int = args.measure(args)
     return code
 
 
 def _estimator(args: argparse.Namespace) -> int:
-    # What is wrong with the data is said before what it takes to read them.
+    # Report an unreadable data file before a missing numpy.
     with args.data.open("rb"):
         pass
     if importlib.util.find_spec("numpy") is None:
@@ -68,10 +68,10 @@ def _estimator(args: argparse.Namespace) -> int:
             "gateway bench estimator trains models and needs numpy: pip install 'mtp-gateway[train]'", file=sys.stderr
         )
         return 1
-    # Small matrices: more threads only wait for each other. It has to be said before numpy is loaded.
+    # The matrices are small, so more threads only wait for each other. Must be set before numpy is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    # Only this measurement needs numpy; the other commands must start without it.
+    # Only this benchmark needs numpy; the other commands must start without it.
     from gateway.bench.estimator import run as estimate
 
     return estimate(args)

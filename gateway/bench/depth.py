@@ -1,9 +1,8 @@
-"""`gateway bench depth`: what each draft depth k accepts and costs, and which k to run.
+"""`gateway bench depth`: acceptance and TPOT by draft depth k, and which k to run.
 
-For every k the same mixed prompts run at the same concurrency. An accepted draft saves a step, so the time of a step is
-the time per token times the mean acceptance length (MAL), and depth k pays where its MAL exceeds its break-even,
-step(k) / step(0). It goes from k to k+1 as long as the time per token falls, and recommends the depth where it was
-least; of depths within the noise of each other the smaller one, which costs less memory and less under load.
+For each k the same prompts run at the same concurrency. Step time = TPOT x mean acceptance length (MAL), so depth k
+pays if its MAL exceeds its break-even, step(k) / step(0). The benchmark increases k while TPOT falls and recommends
+the k with the lowest TPOT; among depths within `NOISE` of it the smallest, which costs less memory and less under load.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from gateway.telemetry.spec_decode import Acceptance
 
 DEEPEST = 4
 NOISE = 0.02
-"""Depths whose time per token differs by less are alike."""
+"""Relative TPOT difference below which two depths count as equal."""
 CLASSES = ("prose", "math", "code", "json")
 
 
@@ -40,10 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--command",
         metavar="TEMPLATE",
-        help="starts the engine with {k} drafts, for K = 0, 1, ...; it serves at --url and is stopped after each K",
+        help="starts the engine with {k} draft tokens, for K = 0, 1, ...; it serves at --url, stopped after each K",
     )
     parser.add_argument(
-        "--url", metavar="URL", help="where the engine of --command serves; else a gateway with a pool for each K"
+        "--url", metavar="URL", help="where the engine of --command serves; else a gateway with a pool per K"
     )
     parser.add_argument(
         "--start-timeout", type=count, default=600, metavar="SECONDS", help="for an engine to start (%(default)s)"
@@ -52,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompts", choices=CLASSES, default="prose", help="class of prompts (%(default)s)")
     parser.add_argument("--concurrency", type=count, default=8, metavar="N", help="requests at a time (%(default)s)")
     parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="of an answer (%(default)s)")
-    parser.add_argument("--all", action="store_true", help="measure every depth, also behind the one that stops paying")
+    parser.add_argument("--all", action="store_true", help="measure every depth, also beyond the best one")
     add_common(parser, runs=4)
 
 
@@ -74,7 +73,7 @@ def make(args: argparse.Namespace) -> Depth:
         launcher = Launcher(args.command, args.url, float(args.start_timeout))
         targets = {k: target(args, f"k={k}", args.url) for k in range(args.deepest + 1)}
     if 0 not in targets or len(targets) < 2:
-        raise UsageError("k=0, a plain engine to compare with, and another depth are needed: --endpoint 0=URL")
+        raise UsageError("k=0 (a plain engine) and at least one other depth are needed: --endpoint 0=URL")
     return Depth(args, dict(sorted(targets.items())), launcher)
 
 
@@ -96,7 +95,7 @@ class Level:
 
     @property
     def length(self) -> float:
-        """Tokens a step; 1 where nothing drafts or nothing is known."""
+        """Mean acceptance length, tokens per step; 1 without drafting or where unknown."""
         return self.acceptance.mean_length if self.acceptance else 1.0
 
     @property
@@ -105,7 +104,7 @@ class Level:
 
 
 class Depth:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(self, args: argparse.Namespace, targets: dict[int, Target], launcher: Launcher | None) -> None:
         self._targets = targets
@@ -147,7 +146,7 @@ class Depth:
         require(rows, "depth")
         found = accepted(rows, before, await endpoint.counters())
         if found and endpoint.target.pool:
-            # A gateway counts the positions of all its pools.
+            # A gateway exports the positions of all its pools.
             found = replace(found, positions=found.positions[:k])
         if k and found is None:
             raise UsageError(f"k={k} ({endpoint.target.url}): /metrics counts no drafts; is it an MTP engine?")
@@ -169,12 +168,12 @@ class Depth:
         ]
 
     def _past_best(self) -> bool:
-        """Whether the last depth is slower than one before it."""
+        """Whether the last depth has a higher TPOT than an earlier one."""
         last, best = self._levels[-1].tpot, min(level.tpot or 0.0 for level in self._levels[:-1])
         return last is not None and last > best
 
     def recommended(self) -> int | None:
-        """The smallest depth within the noise of the fastest."""
+        """The smallest depth within `NOISE` of the fastest."""
         known = [(level.k, level.tpot) for level in self._levels if level.tpot is not None]
         if len(known) < 2:
             return None
@@ -253,9 +252,9 @@ class Depth:
         if best is None:
             return ()
         run = f"run k={best}" if best else "run without drafting"
-        found = [f"{run}: the least time per token at {self._concurrency} requests at a time on {self._class}"]
+        found = [f"{run}: the lowest TPOT at {self._concurrency} requests at a time on {self._class}"]
         if self._stopped is not None:
-            found.append(f"stopped at k={self._stopped}, which is slower per token than a smaller depth")
+            found.append(f"stopped at k={self._stopped}, which has a higher TPOT than a smaller depth")
         return tuple(found)
 
 

@@ -1,4 +1,4 @@
-"""Ways to load endpoints: one client, a wave, a closed loop, an open loop. Each returns rows in the order asked."""
+"""Load generators: a wave, a closed loop, an endless closed loop, an open loop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.bench.rows import Row
 
 Body = Mapping[str, Any]
 Tick = Callable[[str], None]
-"""Called once for each finished piece of work, with what is being done."""
+"""Progress callback: called after each step with its description."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,12 @@ class Ask:
 
 
 async def wave(endpoint: Endpoint, bodies: Iterable[Body], tag: str = "") -> list[Row]:
-    """All at once, and until the last has ended."""
+    """Sends all requests at once and waits for all; rows in the order of `bodies`."""
     return list(await asyncio.gather(*(endpoint.ask(body, tag=tag) for body in bodies)))
 
 
 async def closed(endpoint: Endpoint, bodies: Sequence[Body], concurrency: int, tag: str = "") -> list[Row]:
-    """Keeps `concurrency` requests under way until all bodies are answered."""
+    """Keeps `concurrency` requests in flight until all bodies are answered; rows in the order of `bodies`."""
     rows: dict[int, Row] = {}
     left = iter(enumerate(bodies))
 
@@ -43,7 +43,7 @@ async def closed(endpoint: Endpoint, bodies: Sequence[Body], concurrency: int, t
 
 
 async def endless(endpoint: Endpoint, body: Callable[[], Body], concurrency: int, into: list[Row]) -> None:
-    """Keeps `concurrency` requests under way until cancelled; finished ones are put `into` the list."""
+    """Keeps `concurrency` requests in flight until cancelled; appends finished rows to `into`."""
 
     async def client() -> None:
         while True:
@@ -57,9 +57,9 @@ async def endless(endpoint: Endpoint, body: Callable[[], Body], concurrency: int
 async def open_loop(
     endpoint: Endpoint, asks: Sequence[Ask], clock: Callable[[], float], done: Callable[[Row], None]
 ) -> None:
-    """Sends each request when it is due, however many are still under way; latency counts from the due time.
+    """Sends each request at its due time, however many are in flight; latency counts from the due time.
 
-    `done` sees each row as it comes, so that an interrupted run has its rows.
+    `done` receives each row when it is complete, so that an interrupted run keeps its rows.
     """
     start = clock()
 
@@ -74,7 +74,7 @@ async def open_loop(
 
 
 def require(rows: Sequence[Row], what: str) -> list[Row]:
-    """The rows that went well. Raises BenchError, with the first error's words, where none did."""
+    """The rows without errors. Raises BenchError with the first error if all failed."""
     good = [row for row in rows if not row.error]
     if rows and not good:
         row = rows[0]

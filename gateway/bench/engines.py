@@ -1,4 +1,4 @@
-"""Starts an engine once for each depth from a command template, waits until it serves, and stops it again."""
+"""Starts an engine per draft depth from a command template, waits until it serves, and stops it again."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gateway.bench.client import BenchError, Endpoint, Target, UsageError
 
 POLL = 0.25
 STOP = 30.0
-"""Seconds that an engine has to end before it is killed."""
+"""Seconds from SIGTERM to SIGKILL."""
 
 
 class Launcher:
     """One engine at a time. The command runs without a shell; `{k}` is the depth, `{speculative}` is `none` or `mtp`.
 
-    A command that ends with 0 has handed the engine to somebody else (a compose file, a supervisor) and is waited for
-    at the URL all the same.
+    A command that exits with 0 has handed the engine to a supervisor (such as compose); the engine is still expected
+    at the URL.
     """
 
     def __init__(self, template: str, url: str, seconds: float) -> None:
@@ -31,13 +31,13 @@ class Launcher:
         self._seconds = seconds
 
     def command(self, k: int) -> list[str]:
-        """The words of the command for one depth."""
+        """The command's arguments for depth `k`."""
         kind = "mtp" if k else "none"
         return [word.replace("{k}", str(k)).replace("{speculative}", kind) for word in shlex.split(self._template)]
 
     @asynccontextmanager
     async def running(self, k: int) -> AsyncIterator[None]:
-        """The engine, serving. Raises BenchError where it does not come up."""
+        """Runs the engine for the block. Raises BenchError if it does not come up."""
         words = self.command(k)
         try:
             process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
@@ -55,7 +55,7 @@ class Launcher:
         try:
             while not await endpoint.ready():
                 if process.returncode:
-                    raise BenchError(f"--command for k={k} ended with code {process.returncode}; see its output above")
+                    raise BenchError(f"--command for k={k} exited with code {process.returncode}; see its output above")
                 if monotonic() > until:
                     raise BenchError(
                         f"k={k}: nothing serves at {self._url} after {self._seconds:g} s (--start-timeout)"

@@ -1,6 +1,6 @@
-"""`gateway bench estimator --data FILE`: how well lengths are known before an answer starts. Protocols: protocols.py.
+"""`gateway bench estimator --data FILE`: how well output lengths are predicted. See protocols.py for the protocols.
 
-Needs numpy (extra `train`), because each protocol trains its own prior on the data, never on the rows it judges.
+Needs numpy (extra `train`): each protocol trains its own prior, never on the rows that it is judged on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ QUICK = Settings(trees=40, depth=4, rate=0.2, shrink=10.0)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Runs all protocols and prints the report. 1 where the data cannot be read."""
+    """Runs all protocols and prints the report. Returns 1 if the data cannot be read."""
     console = Console(stderr=True)
     try:
         rows = read_rows(options.data)
@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
         print(f"{options.data}: {exc}", file=sys.stderr)
         return 1
     if len({row.source for row in rows}) < 2:
-        print(f"{options.data}: rows of two sources at least are needed, to leave one out", file=sys.stderr)
+        print(f"{options.data}: rows of at least two sources are needed, to leave one out", file=sys.stderr)
         return 1
     if options.quick:
         rows, records = rows[::4], records[::4]
@@ -133,7 +133,7 @@ def _system(record: dict[str, Any]) -> str:
 
 
 def _ceiling(judged: Sequence[Judged], records: list[dict[str, Any]]) -> float | None:
-    """The best agreement at 64 tokens of any other model's real length on the same prompts."""
+    """The best agreement at 64 tokens between another model's real lengths and the actual ones, same prompts."""
     agree: dict[str, list[bool]] = {}
     for j in judged:
         for model, tokens in (records[j.row].get("alt_output_tokens") or {}).items():
@@ -143,8 +143,8 @@ def _ceiling(judged: Sequence[Judged], records: list[dict[str, Any]]) -> float |
 
 
 def _foretold(judged: Sequence[Judged], records: list[dict[str, Any]]) -> float:
-    """Agreement at 64 tokens if the prediction were another model's real length on the same prompt, any of them as
-    likely; rows that no other model answered count as they were predicted. What two models differ by, no prompt tells.
+    """Agreement at 64 tokens if the prediction were a random other model's real length on the same prompt. Rows without
+    another model keep their prediction. Hard to exceed, since the prompt does not show how two models differ.
     """
     total = 0.0
     for j in judged:
@@ -156,7 +156,7 @@ def _foretold(judged: Sequence[Judged], records: list[dict[str, Any]]) -> float:
 
 
 def _told(judged: Sequence[Judged], records: list[dict[str, Any]]) -> list[list[float]]:
-    """Other models' real lengths on each row's prompt; what was expected, where there are none."""
+    """Other models' real lengths on each row's prompt, or the predicted length where there are none."""
     return [
         list((records[j.row].get("alt_output_tokens") or {}).values()) or [j.estimate.output_tokens] for j in judged
     ]

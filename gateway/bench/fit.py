@@ -1,12 +1,11 @@
-"""From measured times to a speed profile: the step-time model of `gateway.profiles.speed` by least squares.
+"""Fits a speed profile to measured times: the step-time model of `gateway.profiles.speed`, by least squares.
 
     step = base + position k + token B(k+1) + experts (1 - (1 - active)^m) + context B S/1000 + mtp_context [k>0] S/1000
 
-Relative errors are minimised. A term that would come out negative is left out, the most negative first, and so is one
-that the measured points cannot tell from another. The cost that drafting has at all (`mtp`) cannot be told from that of
-its positions with one k, so `position` takes both: the fit holds for that k, and for others as far as they cost alike.
-What hardware does not decide (how much of the context attention sees, experts a token uses, how alike neighbours
-route) is taken from the built-in profile of the same model.
+Relative errors are minimised. Terms that come out negative are removed one by one, the most negative first, as are
+terms that the points cannot distinguish from another. With a single k the fixed cost of drafting (`mtp`) cannot be
+separated from the cost per position, so `position` takes both: the fit is exact for that k only. Model properties that
+do not depend on hardware (attention window, experts per token, routing overlap) come from the model's built-in profile.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ import yaml
 from gateway.profiles import Attention, Decode, Prefill, Profile
 
 MIN_RATE, MAX_RATE = 10.0, 1e7
-"""Bounds of a prefill rate, tokens per second, for a slope that noise has bent."""
+"""Bounds of the prefill rate in tokens per second, in case noise distorts the slope."""
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A decode step's measured time."""
+    """A measured decode step: draft tokens, batch, mean context (tokens), time."""
 
     k: int
     batch: float
@@ -35,7 +34,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A decode step's terms and how well they meet the points: relative errors, 0.05 = 5 %."""
+    """The fitted decode terms and their relative errors; 0.05 = 5 %."""
 
     decode: Decode
     points: int
@@ -44,9 +43,9 @@ class Fitted:
 
 
 def least_squares(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> list[float]:
-    """Coefficients that minimise the squared error; by normal equations, columns scaled, with a trace of ridge.
+    """Coefficients that minimise the squared error, by normal equations with scaled columns.
 
-    The ridge (1e-9 of a column's square) shares a coefficient between columns that cannot be told apart.
+    A small ridge term (1e-9 of each column's square) splits a coefficient evenly between collinear columns.
     """
     width = len(rows[0])
     scale = [max(sum(row[i] ** 2 for row in rows) ** 0.5, 1e-300) for i in range(width)]
@@ -58,7 +57,7 @@ def least_squares(rows: Sequence[Sequence[float]], targets: Sequence[float]) -> 
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
-    """Gaussian elimination with pivots."""
+    """Gaussian elimination with pivoting."""
     size = len(right)
     rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
     for column in range(size):
@@ -76,7 +75,7 @@ def _solve(matrix: list[list[float]], right: list[float]) -> list[float]:
 
 
 def fit_decode(points: Sequence[Point], like: Profile) -> Fitted:
-    """The terms that meet the points best; `like` is a profile of the same model on any hardware."""
+    """Fits the decode terms; `like` is a profile of the same model on any hardware."""
     active, locality = like.decode.active, like.decode.locality
     terms: dict[str, list[float]] = {"base": [1.0 for _ in points]}
     batches, contexts = {p.batch for p in points}, {p.context for p in points}
@@ -105,12 +104,12 @@ def fit_decode(points: Sequence[Point], like: Profile) -> Fitted:
 
 
 def _not_negative(terms: Mapping[str, list[float]], targets: Sequence[float]) -> dict[str, float]:
-    """Least squares of relative errors over the terms that come out positive."""
+    """Least squares of relative errors, over the terms with positive coefficients."""
     used = dict(terms)
     while True:
         rows = [[column[i] / target for column in used.values()] for i, target in enumerate(targets)]
         found = dict(zip(used, least_squares(rows, [1.0] * len(targets)), strict=True))
-        # A coefficient's weight is what it contributes, since columns differ in size.
+        # Compare contributions rather than coefficients, since the columns differ in scale.
         weight = {name: value * max(map(abs, used[name])) for name, value in found.items()}
         least = min(weight, key=lambda name: weight[name])
         if weight[least] >= 0.0 or len(used) == 1:
@@ -119,12 +118,11 @@ def _not_negative(terms: Mapping[str, list[float]], targets: Sequence[float]) ->
 
 
 def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[bool, float]) -> Prefill:
-    """From (drafting, prompt tokens, seconds to the first token) on an idle engine, and the seconds that a short
-    joining prompt adds to a running request, by drafting.
+    """Fits the prefill terms.
 
-    Drafting takes none of the prompt's work away. Where noise, or an engine's padding, made the drafting side's first
-    token or stall the sooner one, both sides count alike: of first tokens in a fit of both together, and of stalls by
-    the plain one's.
+    `probes` are (drafting, prompt tokens, TTFT in seconds) on an idle engine; `stalls` are the seconds that a short
+    joining prompt adds to a running answer, by drafting. Drafting cannot make prefill cheaper: if noise or padding
+    made the drafting side's TTFT or stall shorter, TTFT is fitted over both sides and the plain stall counts for both.
     """
     milliseconds = [seconds * 1000.0 for _, _, seconds in probes]
     rows = [[1.0, float(drafting), tokens] for drafting, tokens, _ in probes]
@@ -143,7 +141,7 @@ def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[boo
 
 
 def falling(rates: Sequence[float]) -> list[float]:
-    """Unconditional acceptance rates as a profile takes them: within 0..1 and never rising."""
+    """Unconditional acceptance rates clamped to 0..1 and to not increase, as a profile requires."""
     kept: list[float] = []
     for rate in rates:
         kept.append(round(min(max(rate, 0.0), kept[-1] if kept else 1.0), 4))
@@ -159,7 +157,7 @@ def profile_text(
     attention: Attention,
     acceptance: Mapping[str, Sequence[float]],
 ) -> str:
-    """A profile file, as `gateway.profiles.parse_catalog` and a policy's `profile: FILE` read it."""
+    """A profile file in YAML, for `gateway.profiles.parse_catalog` and a policy's `profile: FILE`."""
     document = {
         "hardware": {
             hardware: {

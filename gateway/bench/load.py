@@ -1,8 +1,8 @@
-"""`gateway bench load`: latency percentiles by task and pool and goodput under an SLO, with arrivals in an open loop.
+"""`gateway bench load`: latency percentiles by task and pool, and goodput under an SLO, from open-loop arrivals.
 
-Arrivals do not wait for answers: latency counts from when a request was due, so a back end that falls behind cannot
-slow down its own measurement. Arrivals are Poisson with a mix of tasks, or those of a trace file (CSV: t_s,
-input_tokens, output_tokens), whose prompts are filler of the right length and whose answers are forced to theirs.
+Arrivals do not wait for answers, and latency counts from when a request was due, so a back end that falls behind
+cannot slow down its own measurement. Arrivals are Poisson with a mix of tasks, or follow a trace file (CSV: t_s,
+input_tokens, output_tokens) with filler prompts and forced answers of the recorded lengths.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ _UNITS = {"ms": 0.001, "s": 1.0}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", required=True, metavar="URL", help="a gateway, or one back end")
-    parser.add_argument("--rate", type=_positive, default=2.0, metavar="R", help="requests a second (%(default)s)")
+    parser.add_argument("--rate", type=_positive, default=2.0, metavar="R", help="requests per second (%(default)s)")
     parser.add_argument("--requests", type=count, default=200, metavar="N", help="requests at most (%(default)s)")
     parser.add_argument("--warm-up", type=int, default=5, metavar="N", help="first requests not counted (%(default)s)")
     parser.add_argument("--mix", metavar="TASK=SHARE,...", help="shares of tasks, as classification=0.5,code=0.5")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="arrivals from a trace instead of --rate and --mix")
     parser.add_argument(
-        "--speed", type=_positive, default=1.0, metavar="X", help="plays the trace X times as fast (%(default)s)"
+        "--speed", type=_positive, default=1.0, metavar="X", help="replays the trace X times as fast (%(default)s)"
     )
     parser.add_argument(
-        "--slo", default="ttft=1s,tpot=100ms", metavar="ttft=T,tpot=T,e2e=T", help="what counts as good (%(default)s)"
+        "--slo", default="ttft=1s,tpot=100ms", metavar="ttft=T,tpot=T,e2e=T", help="limits for goodput (%(default)s)"
     )
     add_common(parser, runs=None)
 
@@ -57,7 +57,7 @@ def make(args: argparse.Namespace) -> Load:
 
 
 def slo_of(text: str) -> dict[str, float]:
-    """`ttft=500ms,tpot=50ms` to seconds. Raises UsageError."""
+    """Parses `ttft=500ms,tpot=50ms` to seconds. Raises UsageError."""
     found = {}
     for part in text.split(","):
         name, _, value = part.strip().partition("=")
@@ -67,12 +67,12 @@ def slo_of(text: str) -> dict[str, float]:
         except (ValueError, KeyError):
             raise UsageError(f"--slo {part}: expected NAME=TIME, as ttft=500ms") from None
         if name not in ("ttft", "tpot", "e2e"):
-            raise UsageError(f"--slo {part}: it takes ttft, tpot and e2e")
+            raise UsageError(f"--slo {part}: expected ttft, tpot or e2e")
     return found
 
 
 def mix_of(text: str | None) -> dict[str, float]:
-    """Shares by task. Raises UsageError."""
+    """Parses the shares by task. Raises UsageError."""
     known = data("prompts")["tasks"]
     if not text:
         shares: dict[str, float] = data("prompts")["mix"]
@@ -81,13 +81,13 @@ def mix_of(text: str | None) -> dict[str, float]:
     for part in text.split(","):
         task, _, share = part.strip().partition("=")
         if task not in known:
-            raise UsageError(f"--mix: no task {task!r}; there are: {', '.join(known)}")
+            raise UsageError(f"--mix: unknown task {task!r}; known: {', '.join(known)}")
         found[task] = _share(share or "1")
     return found
 
 
 def poisson(rate: float, number: int, mix: dict[str, float], rng: Random) -> list[Ask]:
-    """Arrivals with exponential gaps; each draws a task, then one of its prompts."""
+    """Poisson arrivals; each draws a task from `mix`, then one of its prompts."""
     tasks, at, asks = data("prompts")["tasks"], 0.0, []
     for _ in range(number):
         at += rng.expovariate(rate)
@@ -98,7 +98,7 @@ def poisson(rate: float, number: int, mix: dict[str, float], rng: Random) -> lis
 
 
 def from_trace(path: Path, speed: float, most: int, rng: Random) -> list[Ask]:
-    """The trace's first requests, its times divided by `speed`. Raises BenchError."""
+    """The first `most` requests of a trace, their times divided by `speed`. Raises BenchError."""
     asks: list[Ask] = []
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -126,7 +126,7 @@ def _body(content: str, rng: Random, **more: Any) -> dict[str, Any]:
 
 
 class Load:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -173,10 +173,10 @@ class Load:
         return Report(
             name="load",
             title=f"Open load: {self._model}",
-            intro=f"{len(self._asks)} arrivals in an open loop, the first {self._drop} not counted; latency from when "
-            "a request was due.",
+            intro=f"{len(self._asks)} open-loop arrivals, the first {self._drop} not counted; latency from when a "
+            "request was due.",
             findings=(
-                f"{goodput:.2f} requests a second meet the SLO ({_told(self._slo)}), {whole['slo_share']:.0%} of all",
+                f"{goodput:.2f} requests per second meet the SLO ({_told(self._slo)}), {whole['slo_share']:.0%} of all",
             )
             if rows
             else (),
@@ -216,7 +216,7 @@ class Load:
         }
 
     def _good(self, row: Row) -> bool:
-        """Whether the row meets every part of the SLO; an answer of one token has no time per token."""
+        """Whether the row meets every limit of the SLO; an answer of one token has no TPOT."""
         if row.error:
             return False
         times = {"ttft": row.first, "tpot": row.tpot, "e2e": row.total}
@@ -269,4 +269,4 @@ def _share(text: str) -> float:
     try:
         return _positive(text)
     except (ValueError, argparse.ArgumentTypeError):
-        raise UsageError(f"--mix: {text!r} is no share; write TASK=SHARE, as code=0.5") from None
+        raise UsageError(f"--mix: {text!r} is not a share; write TASK=SHARE, as code=0.5") from None

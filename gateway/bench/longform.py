@@ -1,8 +1,8 @@
-"""`gateway bench longform`: how much faster one client gets a long answer with drafting, in Japanese and English.
+"""`gateway bench longform`: the single-client speed-up of long answers with drafting, in Japanese and English.
 
-One client, temperature 0, an explanation of about 200 characters, the first run dropped. Plain and MTP take turns, so
-that what drifts meets both. The speed-up is that of output tokens a second over whole requests; beside it stands that
-of the time per token, which leaves out the first token.
+One client, temperature 0, an explanation of about 200 characters, the first run dropped. Plain and MTP alternate, so
+that drift affects both. Reported are the speed-up of output tokens per second over whole requests, and of TPOT, which
+excludes the first token.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the back ends of another model, or its name with --url; repeat",
     )
     parser.add_argument("--language", choices=LANGUAGES, action="append", metavar="LANGUAGE", help="ja or en (both)")
-    parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="cap of an answer (%(default)s)")
+    parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="limit of an answer (%(default)s)")
 
 
 def make(args: argparse.Namespace) -> LongForm:
@@ -56,7 +56,7 @@ def make(args: argparse.Namespace) -> LongForm:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One model's rows in one language, the first run dropped."""
+    """One model's rows in one language, without the first run."""
 
     model: str
     language: str
@@ -66,7 +66,7 @@ class Part:
 
 
 class LongForm:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LongForm:
         max_tokens: int,
         languages: Sequence[str] = LANGUAGES,
     ) -> None:
-        """`pairs` are plain and MTP of each model; `runs` includes the one that is dropped."""
+        """`pairs` are (plain, MTP) per model; `runs` includes the first, which is dropped."""
         self._pairs = pairs
         self._runs = runs
         self._max_tokens = max_tokens
@@ -134,7 +134,7 @@ class LongForm:
             name="longform",
             title=f"Long form, one client: {names}",
             intro=f"One client, temperature 0, max_tokens {self._max_tokens}, {self._runs} runs a language and side, "
-            "the first dropped; plain and MTP take turns. Medians with quartiles.",
+            "the first dropped; plain and MTP alternate. Medians with quartiles.",
             findings=tuple(_finding(cell) for cell in cells),
             tables=(_table(self._parts), published("longform")),
             plots=(_plot(cells),) if cells else (),
@@ -202,9 +202,9 @@ def _plot(cells: list[dict[str, Any]]) -> Plot:
         return tuple((float(i), c[side]["tok_s"]["median"]) for i, c in enumerate(cells) if c[side]["tok_s"])
 
     return Plot(
-        "Output tokens a second",
+        "Output tokens per second",
         "model and language",
-        "tokens a second",
+        "tokens per second",
         (Series("plain", points("plain")), Series("MTP", points("mtp"))),
         categories=tuple(f"{cell['model']}, {cell['language']}" for cell in cells),
     )

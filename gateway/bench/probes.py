@@ -1,4 +1,4 @@
-"""The requests that a speed profile is made of: waves of forced length, idle prompts, joining prompts, classes."""
+"""The measurements behind a speed profile: waves of forced length, lone prompts, joining prompts, acceptance."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gateway.telemetry.spec_decode import Acceptance
 
 CLASS_TOKENS = 128
 STEADY = 64
-"""Answers shorter than this are not used for the time of a step."""
+"""Least answer length, in tokens, that is used for the step time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """Plain and MTP rows of waves of so many requests with answers of so many tokens."""
+    """Plain and MTP rows of waves of `concurrency` requests with answers of `tokens` tokens."""
 
     concurrency: int
     tokens: int
@@ -34,7 +34,7 @@ class Cell:
 
     @property
     def seconds(self) -> tuple[float, float]:
-        """Time of a whole answer, plain and MTP: the mean of a wave, of which the median, for outliers."""
+        """(plain, MTP) seconds of a whole answer: the mean of each wave, then the median over waves."""
         return self._typical(self.plain), self._typical(self.mtp)
 
     @property
@@ -47,7 +47,7 @@ class Cell:
         return median(_mean([row.total for row in wave]) for wave in waves)
 
     def points(self, k: int) -> list[Point]:
-        """The step's time on either side. Steps are counted by the engine; a plain one makes one token each."""
+        """The step time on each side. The MTP engine counts its steps; a plain step makes one token."""
         found = []
         drafts = self.acceptance.drafts / len(self.mtp) if self.acceptance else None
         for depth, rows, steps in ((0, self.plain, float(self.tokens - 1)), (k, self.mtp, drafts)):
@@ -59,7 +59,7 @@ class Cell:
 
 
 def forced(tokens: int, content: str, seed: int, temperature: float = 0.0) -> Body:
-    """A request whose answer has exactly so many tokens, on vLLM."""
+    """A request whose answer has exactly `tokens` tokens on vLLM."""
     return {
         "messages": [{"role": "user", "content": content}],
         "temperature": temperature,
@@ -85,7 +85,7 @@ class Prober:
         await asyncio.gather(*(wave(endpoint, bodies) for endpoint in (self._plain, self._mtp)))
 
     async def cell(self, concurrency: int, tokens: int, runs: int, *, counted: bool) -> Cell:
-        """Waves on both sides, which take turns with the same prompts; `counted` reads the drafting counters."""
+        """Alternating waves of the same prompts on both sides; `counted` also reads the drafting counters."""
         plain: list[Row] = []
         mtp: list[Row] = []
         before = await self._mtp.counters() if counted else {}
@@ -100,7 +100,7 @@ class Prober:
         return Cell(concurrency, tokens, tuple(plain), tuple(mtp), found)
 
     async def prefill(self, lengths: Sequence[int], runs: int) -> list[tuple[bool, float, float]]:
-        """(drafting, prompt tokens, seconds to the first token) of lone prompts: medians, a warm-up of each dropped."""
+        """(drafting, prompt tokens, TTFT in seconds) of lone prompts: medians, after a warm-up of each."""
         found = []
         for length in lengths:
             rows: dict[bool, list[Row]] = {False: [], True: []}
@@ -116,7 +116,7 @@ class Prober:
         return found
 
     async def stall(self, endpoint: Endpoint, runs: int) -> Stall:
-        """What a joining prompt costs each of several running answers."""
+        """The stall that a joining prompt causes in each of several running answers."""
         return await measure(
             endpoint, lambda: self._filled(RUNNING_TOKENS, 64), lambda: self._filled(1, JOINED_TOKENS), runs
         )

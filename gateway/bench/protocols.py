@@ -1,10 +1,10 @@
-"""How the estimator is judged: which rows train the prior, which are streamed, which count.
+"""The evaluation protocols of the estimator: which rows train the prior, which are streamed, which are judged.
 
-cold           each source left out of the prior's training; no updates
-warm           same prior; then the source is streamed in file order with updates; its second half counts
-grouped        8 folds by group; prior and history are learned from seven, the eighth counts
-new template   rows of each system prompt with over 100 rows left out; then streamed; requests 21-100 count
-traces         lengths and prefix hashes only; one pass, every request is predicted before it is learned
+cold           one source left out of the prior's training; no updates; all its rows are judged
+warm           same prior; the source is streamed in file order with updates; its second half is judged
+grouped        8 folds by group; prior and history learn from seven; the eighth is judged
+new template   the rows of a system prompt with over 100 rows are left out, then streamed; requests 21-100 are judged
+traces         lengths and prefix hashes only; one pass; every request is predicted before it is learned
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from gateway.types import Api, Features, Outcome, Result, Task, Usage
 
 FOLDS = 8
 TASK_STEPS = 60
-"""Steps of the task model in the benchmark's many trainings; the shipped one takes more."""
+"""Training steps of the task model here; the shipped model is trained longer."""
 Tick = Callable[[str], None]
 
 
 def finished(features: Features, tokens: int) -> Outcome:
-    """The outcome of a request that ended by itself."""
+    """The outcome of a request that ended without a cut-off."""
     usage = Usage(prompt_tokens=features.input_tokens, completion_tokens=tokens)
     return Outcome(
         request_id="", result=Result.OK, status=200, started=0.0, ended=1.0,
@@ -47,7 +47,7 @@ def finished(features: Features, tokens: int) -> Outcome:
 
 
 class Trained:
-    """The priors of all protocols on one data set, trained when asked for."""
+    """The priors of all protocols on one data set, trained on demand."""
 
     def __init__(self, rows: list[Row], settings: Settings, seed: int, tick: Tick) -> None:
         self.rows = rows
@@ -57,7 +57,7 @@ class Trained:
         self.error = errors_on_new_sources(self.table, self.without)
 
     def prior(self, train: NDArray[np.int64], trees: Trees | None = None) -> Prior:
-        """A prior from some rows."""
+        """A prior trained on the rows `train`."""
         grown = trees or grow_on(self.table, train, self._seed, self._settings)
         return Prior(model_data(self.table, train, grown, self.error, self._seed, task_steps=TASK_STEPS))
 
@@ -85,7 +85,7 @@ def grouped(trained: Trained, seed: int, tick: Tick) -> list[Judged]:
     for k in range(FOLDS):
         train = np.flatnonzero(fold != k)
         estimator = Estimator(trained.prior(train))
-        # History is learned from the errors of priors that have not seen the row: on its own rows a prior hardly errs.
+        # History learns from the errors of priors that have not seen the row: on its training rows a prior hardly errs.
         halves = [train[fold[train] % 2 == side] for side in (0, 1)]
         for known, new in (halves, halves[::-1]):
             other = Estimator(trained.prior(known))
@@ -112,7 +112,7 @@ def new_template(trained: Trained, systems: list[str], at_least: int, tick: Tick
 
 
 def trace(path: Path, limit: int | None) -> list[Judged]:
-    """A recorded trace: no texts, so history alone; every request is judged before it is learned."""
+    """Judges a recorded trace, which has no texts, by history only; each request is judged before it is learned."""
     estimator = Estimator(load_prior())
     found: list[Judged] = []
     with path.open(encoding="utf-8", newline="") as lines:
@@ -126,7 +126,7 @@ def trace(path: Path, limit: int | None) -> list[Judged]:
 
 
 def _trace_features(record: dict[str, str]) -> Features:
-    """Prefix blocks stand for the keys of a text: the first ones for its system prompt and head, the last for all."""
+    """Prefix blocks stand in for text keys: the first for system prompt and head, the last for the whole prompt."""
     keys = {name: int(record[name]) + 1 if record.get(name) else 0 for name in ("h0", "h1", "h2", "h_last")}
     return Features(
         api=Api.CHAT,
@@ -140,14 +140,14 @@ def _trace_features(record: dict[str, str]) -> Features:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Median milliseconds for one request."""
+    """Median milliseconds per request."""
 
     estimate_and_observe: float
     extract: float
 
 
 def cost(rows: list[Row], prompts: list[dict[str, Any]], size: int, repeats: int) -> Cost:
-    """Cost at a body size: prompts of the data, repeated up to the size, with a history of the data behind it."""
+    """CPU cost at a body size: prompts of the data, repeated up to `size` bytes, after learning the data."""
     estimator = Estimator(load_prior())
     for row in rows[:2000]:
         features = replace(row.features)
@@ -185,7 +185,7 @@ def _judge(rows: list[Row], i: int, estimator: Estimator) -> Judged:
 
 
 def _stream(rows: list[Row], order: Iterable[int], estimator: Estimator) -> Iterator[Judged]:
-    """Predicts, then learns, each row in turn."""
+    """Predicts and then learns each row in turn."""
     for i in order:
         yield _judge(rows, i, estimator)
         estimator.observe(finished(rows[i].features, rows[i].tokens))

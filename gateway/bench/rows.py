@@ -1,8 +1,7 @@
-"""One streamed answer, from its bytes to a row: when its tokens came, how many they were, what went wrong.
+"""Reads one streamed answer into a `Row`: TTFT, token times, token counts, error.
 
-Tokens are those of the answer's `usage`, never the number of chunks, since one chunk may hold several tokens where the
-engine drafts. The first token's time is that of the first chunk with content: servers differ in when they send the
-role.
+Tokens are counted by the answer's `usage`, not by chunks: with drafting a chunk may hold several tokens. TTFT is the
+time of the first chunk with content, since servers differ in when they send the role.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ _SHOWN = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One request. Times are seconds since it was sent, or since it was due in an open loop."""
+    """One request. Times are seconds since it was sent or, in an open loop, since it was due."""
 
     label: str
     tag: str
-    """What the caller groups by: a task, a language, a cell."""
+    """For grouping by the caller: a task, a language, a cell."""
     sent: float
-    """By the client's clock."""
+    """Time of the client's clock."""
     first: float | None = None
     last: float | None = None
-    """When the last token came; the end of the answer may come later."""
+    """Time of the last token; the answer may end later."""
     total: float = 0.0
     tokens: int = 0
     prompt_tokens: int = 0
@@ -43,27 +42,27 @@ class Row:
     """The gateway's `x-gateway-pool`."""
     spec: SpecSample | None = None
     simulated: bool = False
-    """Whether the answer's fingerprint says that it comes from a simulated engine."""
+    """Whether the answer's `system_fingerprint` is a simulated engine's."""
     error: str | None = None
 
     @property
     def tpot(self) -> float | None:
-        """Seconds per output token after the first."""
+        """TPOT: seconds per output token after the first."""
         if self.error or self.first is None or self.last is None or self.tokens < 2:
             return None
         return (self.last - self.first) / (self.tokens - 1)
 
     @property
     def speed(self) -> float | None:
-        """Output tokens a second over the whole request."""
+        """Output tokens per second over the whole request."""
         return self.tokens / self.total if not self.error and self.total > 0 else None
 
 
 class Reading:
-    """One answer as it comes in."""
+    """Parses one answer while it arrives."""
 
     def __init__(self, clock: Callable[[], float], seen: Callable[[float], None] | None = None) -> None:
-        """`seen` is told when each chunk of a choice came."""
+        """`seen` is called with the arrival time of each chunk that has a choice."""
         self._clock = clock
         self._seen = seen
         self._rest = b""
@@ -79,7 +78,7 @@ class Reading:
         self._simulated = False
 
     async def read(self, answer: Response) -> str | None:
-        """Takes the whole answer; says what was wrong with it."""
+        """Reads the whole answer; returns its error, or None."""
         try:
             self._pool, self._reason = (_header(answer, name) for name in (b"x-gateway-pool", b"x-gateway-reason"))
             if answer.status != 200:
@@ -91,7 +90,7 @@ class Reading:
         return self._failed or (None if self._opened is not None else "an answer without tokens")
 
     def elsewhere(self, pool: str) -> str | None:
-        """What is wrong where a gateway was asked for a pool: times of another one would pass for its times."""
+        """An error if a gateway was asked for `pool` and chose another one, whose times must not be reported as its."""
         if not pool or (self._reason == Reason.CLIENT and (pool in _KINDS or pool == self._pool)):
             return None
         if self._reason is None:
@@ -123,7 +122,7 @@ class Reading:
             text = delta.get("content") or ""
             if text or delta.get("reasoning") or delta.get("reasoning_content") or delta.get("tool_calls"):
                 self._first = self._first or now
-            # An end-of-turn token has no text and is a token all the same.
+            # An end-of-turn token has no text but is a token.
             self._last = now
             if self._seen:
                 self._seen(now)
@@ -154,7 +153,7 @@ def _header(answer: Response, name: bytes) -> str | None:
 
 
 async def whole(answer: Response) -> bytes:
-    """The body, cut at a size that no page of interest has."""
+    """The body, up to a size limit that no relevant page reaches."""
     kept, size = [], 0
     while size < _MAX_PAGE and (piece := await answer.read()):
         kept.append(piece)
@@ -163,7 +162,7 @@ async def whole(answer: Response) -> bytes:
 
 
 def message(body: bytes) -> str:
-    """An error's own words, shortened."""
+    """The message of an error body, shortened."""
     try:
         inner = json.loads(body).get("error")
         text = inner if isinstance(inner, str) else inner["message"]

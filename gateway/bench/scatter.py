@@ -1,7 +1,7 @@
-"""Predicted against actual lengths as one small SVG: a panel a protocol, rows gathered in cells of a grid.
+"""Draws predicted against actual lengths as an SVG density plot, one panel per protocol.
 
-Both axes are logarithmic. A cell is as dark as it has rows, so that the picture stays small whatever the data's size;
-on the diagonal the prediction is right, between the dashed lines within a factor of two.
+Both axes are logarithmic. Rows are binned in a grid and a cell's shade shows its count, so that the file stays small
+for any amount of data. The diagonal is a correct prediction, the dashed lines a factor of two.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SHADES = 5
 
 
 def scatter(panels: Mapping[str, Sequence[Judged]], threshold: int = 64) -> str:
-    """The picture; `panels` gives each panel's title and rows."""
+    """The SVG; `panels` maps each panel's title to its rows."""
     width = len(panels) * (_LEFT + _SIDE) + (len(panels) - 1) * _GAP + 20
     height = _ABOVE + _SIDE + _BELOW
     parts = [
@@ -43,7 +43,7 @@ def _panel(title: str, judged: Sequence[Judged], threshold: int) -> str:
     parts = [f'<text x="0" y="-14" font-size="13" font-weight="bold">{title} ({len(judged):,} rows)</text>']
     parts.append(f'<rect width="{_SIDE}" height="{_SIDE}" fill="#f6f7f9" stroke="#9aa3ad"/>')
     for shade in range(1, _SHADES + 1):
-        # One path a shade: a cell costs a few bytes.
+        # One path per shade, so that a cell costs only a few bytes.
         path = "".join(
             f"M{_short(x * size)} {_short(_SIDE - (y + 1) * size)}h{_short(size)}v{_short(size)}h-{_short(size)}z"
             for (x, y), count in sorted(cells.items())
@@ -77,7 +77,7 @@ def _cell(tokens: float) -> int:
 
 
 def _shade(count: int, most: int) -> int:
-    """1 for a single row, `_SHADES` for the fullest cell, logarithmic between."""
+    """1 for a single row, `_SHADES` for the fullest cell, logarithmic in between."""
     return 1 + round((_SHADES - 1) * math.log(count) / math.log(most)) if most > 1 else 1
 
 

@@ -1,4 +1,4 @@
-"""Scores of predicted against actual lengths: order, sides of a threshold, coverage, time lost, and kinds of misses."""
+"""Scores of predicted against actual lengths: rank correlation, accuracy, p90 coverage, regret, kinds of misses."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gateway.request.lexicon import BIT
 from gateway.types import Estimate, Features, Task
 
 RUNNING = (1, 16, 64)
-"""Requests already in each pool, for the time lost."""
+"""Requests already running in each pool, for `regret`."""
 DRAFTED = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One prediction and what came of it."""
+    """One prediction and the actual length."""
 
     row: int
     features: Features
@@ -48,7 +48,7 @@ def _tied(counts: Iterable[int]) -> int:
 
 
 def _inversions(values: list[float]) -> int:
-    """Pairs in the wrong order, by merge sort; equal values are no inversion."""
+    """Pairs in the wrong order, by merge sort; ties do not count."""
     total = 0
     width = 1
     while width < len(values):
@@ -71,12 +71,12 @@ def _inversions(values: list[float]) -> int:
 
 
 def tau(judged: Sequence[Judged]) -> float:
-    """Kendall's tau over all rows; 0 where it is undefined."""
+    """Kendall's tau over all rows; 0 if undefined."""
     return kendall_tau([j.estimate.p50 for j in judged], [float(j.tokens) for j in judged]) or 0.0
 
 
 def tau_within(judged: Sequence[Judged], sources: Sequence[str]) -> float:
-    """Mean over sources, by rows, of tau inside each source; sources of one length are left out."""
+    """Mean tau within each source, weighted by rows; sources with a constant length are left out."""
     by_source: dict[str, list[Judged]] = {}
     for j, source in zip(judged, sources, strict=True):
         by_source.setdefault(source, []).append(j)
@@ -89,12 +89,12 @@ def tau_within(judged: Sequence[Judged], sources: Sequence[str]) -> float:
 
 
 def accuracy(judged: Sequence[Judged], threshold: int) -> float:
-    """Share of rows whose p50 is on the right side of a threshold."""
+    """Share of rows whose p50 is on the same side of the threshold as the actual length."""
     return sum((j.estimate.p50 > threshold) == (j.tokens > threshold) for j in judged) / max(1, len(judged))
 
 
 def coverage(judged: Sequence[Judged]) -> dict[str, float]:
-    """Share of rows at or below the p90, by actual task."""
+    """Share of rows with an actual length up to the p90, by actual task."""
     by_task: dict[str, list[bool]] = {}
     for j in judged:
         by_task.setdefault(j.task.value, []).append(j.tokens <= j.estimate.p90)
@@ -108,12 +108,12 @@ def regret(
     know_task: bool,
     lengths: Sequence[Sequence[float]] | None = None,
 ) -> float:
-    """Time lost against knowing the length, over the time that this knowledge saves over the better single pool.
+    """Time lost to prediction errors, as a share of what perfect knowledge saves over the better single pool.
 
-    A plain and a drafting pool (k = 2) with `RUNNING` requests each; a request takes TTFT + tokens x TPOT and joins
-    the pool that looks faster for its expected length. With `know_task` the choice is told the task that the row is
-    labelled with, so that only the length's error counts; without it the estimated task decides about acceptance.
-    `lengths` stand in for what is expected, several for each row, any of them as likely.
+    Model: a plain and a drafting pool (k = 2) with `RUNNING` requests each; a request takes TTFT + tokens x TPOT and
+    joins the pool that looks faster for its expected length. With `know_task` the choice uses the labelled task, so
+    that only the length's error counts; otherwise acceptance follows the estimated task. `lengths` replaces the
+    expected length by several equally likely ones per row.
     """
     lengths = lengths or [(j.estimate.output_tokens,) for j in judged]
     lost = saved = 0.0
@@ -140,7 +140,7 @@ def _seconds(profile: Profile, features: Features, task: Task, tokens: float, ru
 
 
 def misses(judged: Sequence[Judged], threshold: int = 64) -> dict[str, int]:
-    """Predictions on the wrong side of a threshold, by kind; the first kind that fits counts."""
+    """Counts predictions on the wrong side of the threshold by kind; the first matching kind counts."""
     found: Counter[str] = Counter()
     for j in judged:
         if (j.estimate.p50 > threshold) != (j.tokens > threshold):

@@ -1,4 +1,4 @@
-"""Runs one measurement and prints it: progress on stderr, the result on stdout, what there is of it after ctrl-C."""
+"""Runs one benchmark: progress on stderr, the report on stdout, also a partial one after ctrl-C."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from gateway.figures.report import Report
 
 INTERRUPTED = 130
 GATEWAY_SETTLE = 2.5
-"""Seconds in which a gateway has read its back ends' counters again (every second by default) and exports them."""
+"""Seconds for a gateway to scrape its back ends' counters again (default interval: 1 s) and export them."""
 
 
 class Measurement(Protocol):
-    """What can be measured. `run` collects, so that `report` can tell of a part."""
+    """A benchmark. `run` collects results, and `report` works at any time on what has been collected."""
 
     @property
     def steps(self) -> int:
-        """How often `run` will tick."""
+        """The number of times that `run` calls `tick`."""
         ...
 
     async def run(self, tick: Tick) -> None:
@@ -42,9 +42,9 @@ class Measurement(Protocol):
 
 
 def execute(measurement: Measurement, args: argparse.Namespace) -> int:
-    """Measures, prints, writes; returns the exit code. What was measured before a failure or ctrl-C is told as well.
+    """Measures, prints and writes the report; returns the exit code. A failure or ctrl-C leaves a partial report.
 
-    Raises BenchError where nothing was measured.
+    Raises BenchError if nothing was measured.
     """
     done = 0
     state, code = "", 0
@@ -80,7 +80,7 @@ def execute(measurement: Measurement, args: argparse.Namespace) -> int:
 
 
 def run(make: Callable[[argparse.Namespace], Measurement], args: argparse.Namespace) -> int:
-    """`execute` with errors as one line on stderr and exit code 1, or 2 for wrong usage."""
+    """`execute`, with errors as one line on stderr and exit code 1, or 2 for wrong usage."""
     try:
         return execute(make(args), args)
     except BenchError as error:
@@ -93,7 +93,7 @@ def code_of(error: BenchError) -> int:
 
 
 def _cause(failure: BaseException) -> BenchError:
-    """The error itself, out of the groups that task groups wrap it in. Raises what is none of ours."""
+    """Unwraps the BenchError from exception groups. Raises any other exception."""
     if isinstance(failure, BenchError):
         return failure
     if isinstance(failure, BaseExceptionGroup):
@@ -105,8 +105,8 @@ def _cause(failure: BaseException) -> BenchError:
 
 @asynccontextmanager
 async def opened(targets: Sequence[Target], simulated: list[str]) -> AsyncIterator[list[Endpoint]]:
-    """The targets' endpoints, found to be there; in the end `simulated` gets the labels of those that say so of
-    themselves. Raises BenchError."""
+    """The targets' endpoints, connected. On exit, appends the labels of those that report to be simulated to
+    `simulated`. Raises BenchError."""
     endpoints = [Endpoint(target, monotonic) for target in targets]
     try:
         for endpoint in endpoints:
@@ -119,32 +119,30 @@ async def opened(targets: Sequence[Target], simulated: list[str]) -> AsyncIterat
 
 
 def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:
-    """Options of every measurement."""
-    parser.add_argument("--model", default="", metavar="NAME", help="model to ask for (the only one that is served)")
-    parser.add_argument(
-        "--key", default=None, metavar="KEY", help="API key (default: the environment's OPENAI_API_KEY, if set)"
-    )
+    """Adds the options of every benchmark."""
+    parser.add_argument("--model", default="", metavar="NAME", help="model (default: the only one served)")
+    parser.add_argument("--key", default=None, metavar="KEY", help="API key (default: $OPENAI_API_KEY, if set)")
     if runs is not None:
         parser.add_argument("--runs", type=count, default=runs, metavar="N", help="repeats (%(default)s)")
-    parser.add_argument("--seed", type=int, default=0, help="draws prompts and arrivals (%(default)s)")
+    parser.add_argument("--seed", type=int, default=0, help="random seed of prompts and arrivals (%(default)s)")
     parser.add_argument(
         "--settle",
         type=seconds,
         default=GATEWAY_SETTLE,
         metavar="SECONDS",
-        help="with a gateway: time until it has read its back ends' counters, its telemetry interval and a bit more "
+        help="with a gateway: wait for it to scrape its back ends' counters; a bit more than its telemetry interval "
         "(%(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained HTML report")
-    parser.add_argument("--quick", action="store_true", help="a small part of it: a check, not a figure to quote")
+    parser.add_argument("--quick", action="store_true", help="a small part of it: a check, not a result to quote")
 
 
 def add_pair(parser: argparse.ArgumentParser) -> None:
-    """Options that name the plain and the MTP side."""
+    """Adds the options that name the plain and the MTP side."""
     parser.add_argument("--plain", metavar="URL", help="a plain back end")
     parser.add_argument("--mtp", metavar="URL", help="an MTP back end of the same model")
-    parser.add_argument("--url", metavar="URL", help="a gateway instead; its pools are asked for by x-gateway-pool")
+    parser.add_argument("--url", metavar="URL", help="a gateway instead; pools are selected by x-gateway-pool")
 
 
 def key_of(args: argparse.Namespace) -> str | None:
@@ -162,7 +160,7 @@ def through(args: argparse.Namespace, label: str, pool: str) -> Target:
 
 
 def pair(args: argparse.Namespace) -> tuple[Target, Target]:
-    """The plain and the MTP target. Raises UsageError where they are not named."""
+    """The plain and the MTP target. Raises UsageError if they are not given."""
     if args.url and not (args.plain or args.mtp):
         return through(args, "plain", "plain"), through(args, "mtp", "mtp")
     if not (args.plain and args.mtp) or args.url:
@@ -171,7 +169,7 @@ def pair(args: argparse.Namespace) -> tuple[Target, Target]:
 
 
 def count(text: str) -> int:
-    """A whole number of at least 1, for argparse."""
+    """argparse type: a whole number of at least 1."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError("must be at least 1")
@@ -179,7 +177,7 @@ def count(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """A time of at least 0, for argparse."""
+    """argparse type: seconds from 0 to 600."""
     value = float(text)
     if not 0.0 <= value <= 600.0:
         raise argparse.ArgumentTypeError("must lie between 0 and 600")
@@ -187,5 +185,5 @@ def seconds(text: str) -> float:
 
 
 def counts(text: str) -> list[int]:
-    """`1,2,4`, for argparse: ascending, each once."""
+    """argparse type: `1,2,4` as a sorted list without duplicates."""
     return sorted({count(part) for part in text.split(",")})

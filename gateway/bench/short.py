@@ -1,7 +1,7 @@
-"""`gateway bench short`: few-shot questions with answers of a few tokens: latency, and whether both sides answer alike.
+"""`gateway bench short`: latency, accuracy and agreement on few-shot questions with answers of a few tokens.
 
-Every question is asked on both sides, which take turns. The two accuracies are compared answer by answer: questions
-that only one side gets right are a coin's tosses where the sides are alike, which gives an exact two-sided sign test.
+Every question is asked on both sides, which alternate. Accuracies are compared question by question: if the sides are
+equally good, each question that only one side gets right is a fair coin toss, which gives an exact two-sided sign test.
 With n questions one answer weighs 100/n points, so fewer than 200 cannot show that the sides are within 0.5 points.
 """
 
@@ -36,14 +36,14 @@ from gateway.figures.report import Plot, Report, Series, Table
 MAX_TOKENS = 8
 QUICK_QUESTIONS = 12
 TOLERANCE = 0.005
-"""Difference in accuracy that the published comparison found: 0.5 points."""
+"""Accuracy difference of the published comparison: 0.5 percentage points."""
 _LETTER = re.compile(r"(?<![A-Za-z])[A-E](?![A-Za-z])")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_pair(parser)
     add_common(parser, runs=1)
-    parser.add_argument("--questions", type=Path, metavar="FILE", help="a JCommonsenseQA file (default: 60 of our own)")
+    parser.add_argument("--questions", type=Path, metavar="FILE", help="a JCommonsenseQA file (default: 60 built in)")
     parser.add_argument("--count", type=count, default=200, metavar="N", help="questions at most (%(default)s)")
 
 
@@ -55,14 +55,14 @@ def make(args: argparse.Namespace) -> Short:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A question with its whole prompt."""
+    """A question with its full prompt."""
 
     question: Question
     prompt: str
 
 
 def prompts_of(questions: list[Question], most: int) -> list[Asked]:
-    """The first three of each language are the examples; the others are asked, the languages in turn."""
+    """The first three questions of each language are the examples; the others are asked, languages alternating."""
     by_language: dict[str, list[Question]] = {}
     for question in questions:
         by_language.setdefault(question.language, []).append(question)
@@ -75,7 +75,7 @@ def prompts_of(questions: list[Question], most: int) -> list[Asked]:
 
 
 def letter_of(text: str, choices: tuple[str, ...]) -> str | None:
-    """The letter that an answer names, or whose choice it quotes."""
+    """The letter in the answer, or of the choice that it quotes; None if neither."""
     plain = unicodedata.normalize("NFKC", text).strip()
     if match := _LETTER.search(plain):
         return match[0]
@@ -84,14 +84,14 @@ def letter_of(text: str, choices: tuple[str, ...]) -> str | None:
 
 
 def sign_test(only_first: int, only_second: int) -> float:
-    """Two-sided exact p-value of so many wins against so many; 1 where there is nothing to compare."""
+    """Exact two-sided p-value of the sign test; 1 if there are no differing questions."""
     n, least = only_first + only_second, min(only_first, only_second)
     tail = sum(math.comb(n, i) for i in range(least + 1))
     return min(1.0, 2.0 * tail / float(2**n))
 
 
 class Short:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(self, targets: tuple[Target, Target], asked: list[Asked], runs: int, origin: str) -> None:
         self._targets = targets
@@ -117,7 +117,7 @@ class Short:
         require([row for _, _, row in self._pairs], "short answers")
 
     async def _ask(self, asked: Asked, plain: Endpoint, mtp: Endpoint, *, first: bool) -> tuple[Row, Row]:
-        """Rows of plain and MTP; `first` says whether plain goes first."""
+        """(plain row, MTP row); `first`: plain is asked first."""
         body = {
             "messages": [{"role": "user", "content": asked.prompt}],
             "temperature": 0,
@@ -129,7 +129,7 @@ class Short:
         return rows[plain], rows[mtp]
 
     def quality(self) -> dict[str, Any]:
-        """Accuracy of both sides and agreement, over the first run's questions that both answered."""
+        """Accuracy and agreement, over the questions of the first run that both sides answered."""
         judged = []
         for asked, plain, mtp in self._pairs[: len(self._asked)]:
             if not plain.error and not mtp.error:
@@ -174,7 +174,7 @@ class Short:
             name="short",
             title=f"Short answers: {self._model}",
             intro=f"{len(self._asked)} questions ({self._origin}), {SHOTS}-shot, temperature 0, max_tokens "
-            f"{MAX_TOKENS}, one client; plain and MTP take turns. Medians with quartiles.",
+            f"{MAX_TOKENS}, one client; plain and MTP alternate. Medians with quartiles.",
             findings=_findings(gain, told, quality),
             tables=(_latency(sides, (plain, mtp), gain, told), _quality(quality), published("short")),
             plots=(_plot(plain, mtp),) if plain else (),

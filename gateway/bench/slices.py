@@ -1,8 +1,8 @@
-"""`gateway bench slices`: what one to four back ends on one card give together, and what they take from each other.
+"""`gateway bench slices`: throughput scaling and interference of one to four back ends that share one GPU.
 
-Throughput: the same closed loop on 1, 2, ... back ends at once; perfect slices scale with their number. Interference:
-one latency-critical client with short answers on the first slice, alone and then beside long requests that saturate
-every other slice. On partitions that keep what they promise its times do not change.
+Throughput: the same closed loop on 1, 2, ... back ends at once; isolated slices scale linearly. Interference: one
+latency-critical client with short answers on the first slice, alone and then beside long requests that saturate every
+other slice. With full isolation its latencies do not change.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         required=True,
         metavar="URL",
-        help="a back end on the card, or a pool's name with --url; repeat, up to four",
+        help="a back end on the GPU, or a pool's name with --url; repeat, up to four",
     )
-    parser.add_argument("--url", metavar="URL", help="a gateway with a pool for each slice")
-    parser.add_argument("--concurrency", type=count, default=8, metavar="N", help="requests a slice (%(default)s)")
+    parser.add_argument("--url", metavar="URL", help="a gateway with one pool per slice")
+    parser.add_argument("--concurrency", type=count, default=8, metavar="N", help="requests per slice (%(default)s)")
     parser.add_argument("--max-tokens", type=count, default=256, metavar="N", help="of a long answer (%(default)s)")
     parser.add_argument(
         "--critical", type=count, default=60, metavar="N", help="requests of the latency-critical client (%(default)s)"
@@ -52,7 +52,7 @@ def make(args: argparse.Namespace) -> Slices:
 
 
 class Slices:
-    """See the module's head."""
+    """See the module's docstring."""
 
     def __init__(self, args: argparse.Namespace, targets: list[Target]) -> None:
         self._targets = targets
@@ -119,7 +119,7 @@ class Slices:
         require(into, "latency-critical client")
 
     def _long(self, number: int) -> list[Body]:
-        """Long prompts that nothing has cached, with long answers."""
+        """Long prompts that are in no prefix cache, with long answers."""
         prompts = class_prompts("prose")
         return [
             {
@@ -137,7 +137,7 @@ class Slices:
         return Report(
             name="slices",
             title=f"{len(self._targets)} slices: {self._model}",
-            intro=f"{self._concurrency} requests a slice at a time, prompts of about {NOISY_PROMPT:g} tokens, answers "
+            intro=f"{self._concurrency} requests per slice, prompts of about {NOISY_PROMPT:g} tokens, answers "
             f"of {self._max_tokens}; latency-critical client: answers of {CRITICAL_TOKENS} tokens.",
             findings=_findings(scaling, interference, len(self._targets)),
             tables=(_scaling_table(scaling), _interference_table(interference), published("slices")),
@@ -172,7 +172,7 @@ class Slices:
 
 
 def _interference(quiet: list[Row], beside: list[Row]) -> dict[str, Any]:
-    """Times of the latency-critical client alone and beside neighbours, and how much longer they got (ratios)."""
+    """Latencies of the latency-critical client, alone and beside neighbours, and their ratios."""
     found: dict[str, Any] = {
         "alone": latencies(quiet, QUANTILES),
         "beside": latencies(beside, QUANTILES) if beside else None,
@@ -233,4 +233,4 @@ def _plot(scaling: list[dict[str, Any]]) -> Plot:
     measured = tuple((float(row["slices"]), row["tok_s"]) for row in scaling)
     ideal = tuple((x, x * measured[0][1]) for x, _ in measured) if measured else ()
     series = (Series("measured", measured), Series("n times one slice", ideal, published=True))
-    return Plot("Throughput by slices", "slices at once", "tokens a second", series)
+    return Plot("Throughput by slices", "slices at once", "tokens per second", series)

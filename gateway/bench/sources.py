@@ -1,4 +1,4 @@
-"""The data that comes with the benchmarks: published tables, prompts, questions. Read on use, never at import."""
+"""The data shipped with the benchmarks: published tables, prompts, questions. Loaded on use, not at import."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from gateway.figures.report import Table
 LETTERS = "ABCDE"
 SHOTS = 3
 _WORDS = 12.0
-"""Tokens of a filler sentence, about."""
+"""Approximate tokens of a filler sentence."""
 
 
 @cache
 def data(name: str) -> Any:
-    """One of the YAML files in `data/`."""
+    """Loads one of the YAML files in `data/`."""
     return yaml.safe_load(files("gateway.bench").joinpath("data", f"{name}.yaml").read_text("utf-8"))
 
 
 def published(measurement: str) -> Table:
-    """The published figures of a measurement, with their source, hardware and k."""
+    """The published results of a benchmark, with source, hardware and k."""
     about = data("published")[measurement]
     note = (
         f"Source: {about['source']}; hardware: {about['hardware']}; k: {about['k']}; {about['method']}. {about['note']}"
@@ -44,7 +44,7 @@ def published_dict(measurement: str) -> dict[str, Any]:
 
 
 def published_speedup(measurement: str, model: str) -> float | None:
-    """The published speed-up of the model that a served name means; None where there is none."""
+    """The published speed-up of the model behind a served name; None if there is none."""
     for size, value in data("published")[measurement]["speedup"].items():
         if size in model.lower():
             return float(value)
@@ -57,13 +57,13 @@ def longform_prompts(language: str) -> list[str]:
 
 
 def class_prompts(name: str) -> list[str]:
-    """Prompts of a class of acceptance: prose, math, code or json."""
+    """Prompts of a class with its own acceptance rate: prose, math, code or json."""
     prompts: list[str] = data("prompts")["classes"][name]
     return prompts
 
 
 def filler(tokens: float, rng: Random) -> str:
-    """Text of about so many tokens; differs with every draw, so that no prefix is found in a cache."""
+    """Text of about `tokens` tokens, different at every draw, so that it is in no prefix cache."""
     sentences = data("prompts")["filler"]
     count = max(1, round(tokens / _WORDS))
     return f"{rng.randrange(10**6)}. " + " ".join(rng.choice(sentences) for _ in range(count))
@@ -86,7 +86,7 @@ class Question:
 
 
 def prompt_of(question: Question, shots: list[Question]) -> str:
-    """The 3-shot prompt: what to do, examples with their answers, the question."""
+    """The 3-shot prompt: instruction, examples with answers, the question."""
     head = (
         "質問に対する正しい選択肢を選び、記号（A〜E）だけを答えてください。"
         if question.language == "ja"
@@ -96,7 +96,7 @@ def prompt_of(question: Question, shots: list[Question]) -> str:
 
 
 def own_questions() -> list[Question]:
-    """Our questions in Japanese, then in English; the first three of each language are the examples."""
+    """The built-in questions, Japanese then English; the first three of each language are the examples."""
     return [
         Question(language, row["q"], tuple(row["c"]), row["a"])
         for language, rows in data("questions").items()
@@ -114,7 +114,7 @@ def read_questions(path: Path) -> list[Question]:
         raise BenchError(f"{path}: {error}") from error
     questions = [_question(f"{path}:{number}", line) for number, line in enumerate(lines, start=1) if line.strip()]
     if len(questions) <= SHOTS:
-        raise BenchError(f"{path}: {len(questions)} questions; more than {SHOTS} are needed, for the examples")
+        raise BenchError(f"{path}: {len(questions)} questions; more than {SHOTS} are needed")
     return questions
 
 

@@ -1,15 +1,15 @@
-"""What a joining prompt costs the answers that run beside it.
+"""Measures the stall that a joining prompt causes in the answers that run beside it.
 
-Several answers run. Once all have come along undisturbed for some chunks, a prompt joins whose own answer is one token;
-then the next, after the same calm. An engine sends every answer one chunk a step, so the time between two chunks is a
-step's, however many tokens drafting has put into it: chance in acceptance, which moves an answer's whole time by far
-more than a prompt does, has no part in it. Of an answer's chunk times t, where a is the last chunk before the prompt
-was sent and b the `AFTER`th behind its answer:
+Several answers run. After `CALM` undisturbed chunks of each, a prompt with a one-token answer joins; after the same
+calm the next one, and so on. An engine sends one chunk per answer and step, so the time between chunks is the step
+time, however many tokens drafting put into it. Random acceptance, which changes an answer's total time far more than a
+prompt does, therefore has no effect. With chunk times t of an answer, a the last chunk before the prompt was sent and b
+the `AFTER`th chunk after its answer:
 
     stall = (t_b - t_a) - (b - a) (t_a - t_(a-CALM)) / CALM
 
-All running answers stop for the same step, so a join's stall is the median of theirs. A side's stall is the mean of the
-middle half of its joins, which a hiccup of the client or of the host does not move; their quartiles are its spread.
+All running answers wait for the same step, so the stall of a join is the median over them. The result is the
+interquartile mean over the joins, which is robust to hiccups of client and host; the quartiles give the spread.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from gateway.bench.drive import Body, require
 from gateway.bench.rows import Row
 
 RUNNING = 8
-"""Answers that run."""
+"""Running answers."""
 JOINS = 8
-"""Prompts that join one batch of running answers."""
+"""Prompts that join each batch of running answers."""
 JOINED_TOKENS = 256.0
 RUNNING_TOKENS = 768
-"""At most; the running answers are dropped when all prompts have joined."""
+"""Maximum length; running answers are cancelled when all prompts have joined."""
 CALM = 8
-"""Chunks before a join, from which a step's undisturbed time is taken."""
+"""Chunks before a join that give the undisturbed step time."""
 AFTER = 2
-"""Chunks behind a join's answer that still count to it: an engine that schedules ahead is late once more."""
+"""Chunks after a join's answer that still count: an engine that schedules ahead is late by one more step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Seconds that a joining prompt adds to a running answer."""
+    """Seconds that a joining prompt adds to each running answer."""
 
     seconds: float
     """Never below zero."""
     low: float
-    """The joins' quartiles, as measured."""
+    """`low` and `high` are the quartiles over the joins, as measured."""
     high: float
     joins: int
     running: int = RUNNING
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Stall:
-        """From the stall of each join. Raises BenchError without any."""
+        """From the stall of each join, in seconds. Raises BenchError if there is none."""
         if not values:
             raise BenchError("no prompt could be measured beside running answers: they ended too early")
         ordered = sorted(values)
@@ -61,7 +61,7 @@ class Stall:
         return cls(max(fmean(ordered[cut : len(ordered) - cut]), 0.0), low, high, len(ordered))
 
     def as_dict(self) -> dict[str, float]:
-        """Milliseconds."""
+        """In milliseconds."""
         return {
             "stall_ms": round(1000 * self.seconds, 3),
             "quartile_low_ms": round(1000 * self.low, 3),
@@ -76,9 +76,9 @@ class Stall:
 
 
 def stalls(times: Sequence[Sequence[float]], joins: Sequence[tuple[float, float]]) -> list[float]:
-    """The stall of each join, seconds: `times` are each running answer's chunks, a join is (sent, answered).
+    """The stall of each join in seconds; `times` are the chunk times per running answer, a join is (sent, answered).
 
-    Joins are left out that no answer has enough chunks around.
+    A join is left out if no answer has enough chunks around it.
     """
     found = []
     for sent, answered in joins:
@@ -95,7 +95,7 @@ def stalls(times: Sequence[Sequence[float]], joins: Sequence[tuple[float, float]
 
 
 class _Batch:
-    """Chunk times of the running answers, and a wait for more of them."""
+    """Collects the chunk times of the running answers."""
 
     def __init__(self) -> None:
         self.times: list[list[float]] = [[] for _ in range(RUNNING)]
@@ -111,7 +111,7 @@ class _Batch:
         self._moved.set()
 
     async def further(self, chunks: int) -> bool:
-        """Waits until every answer has so many chunks more; False where one has ended before."""
+        """Waits for `chunks` more chunks of every answer; False if an answer ends first."""
         wanted = [len(times) + chunks for times in self.times]
         while not self._over and any(len(t) < n for t, n in zip(self.times, wanted, strict=True)):
             self._moved.clear()
@@ -120,7 +120,7 @@ class _Batch:
 
 
 async def measure(endpoint: Endpoint, running: Callable[[], Body], joining: Callable[[], Body], runs: int) -> Stall:
-    """Of so many batches of `RUNNING` answers, each joined by `JOINS` prompts. Raises BenchError."""
+    """Measures over `runs` batches of `RUNNING` answers, each joined by `JOINS` prompts. Raises BenchError."""
     return Stall.of([value for _ in range(runs) for value in await _batch(endpoint, running, joining)])
 
 
@@ -133,7 +133,7 @@ async def _batch(endpoint: Endpoint, running: Callable[[], Body], joining: Calla
         tasks.append(asyncio.create_task(asked))
         tasks[-1].add_done_callback(batch.ended)
     try:
-        # The running answers' own prompts stop each other: the first chunks are not calm.
+        # The running answers' own prefills stall each other, so the first chunks are not calm.
         calm = await batch.further(CALM)
         while calm and len(joins) < JOINS and await batch.further(CALM + AFTER):
             [row] = require([await endpoint.ask(joining(), tag="stall")], "a joining prompt")

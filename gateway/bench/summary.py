@@ -1,4 +1,4 @@
-"""Medians and spreads of rows: what every measurement says about one side."""
+"""Summary statistics of rows: medians, quartiles, percentiles."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
-        """None where there is no value."""
+        """None if there is no value."""
         known = sorted(value for value in values if value is not None)
         if not known:
             return None
         return cls(quantile(known, 0.5), quantile(known, 0.25), quantile(known, 0.75), len(known))
 
     def text(self, digits: int = 1, scale: float = 1.0) -> str:
-        """`39.1 [38.7, 39.4]`; `scale` turns seconds to milliseconds."""
+        """As `39.1 [38.7, 39.4]`; a `scale` of 1000 turns seconds into milliseconds."""
         median, low, high = (f"{value * scale:.{digits}f}" for value in (self.median, self.low, self.high))
         return f"{median} [{low}, {high}]" if self.n > 1 else median
 
@@ -42,7 +42,7 @@ class Spread:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Of sorted values, interpolated between neighbours."""
+    """The quantile of sorted values, 0..1, linearly interpolated."""
     place = q * (len(ordered) - 1)
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
@@ -50,14 +50,14 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 def percentile(values: Iterable[float | None], q: float) -> float | None:
-    """Of values in any order; None where there is none."""
+    """The quantile of values in any order; None if there is none."""
     known = sorted(value for value in values if value is not None)
     return quantile(known, q) if known else None
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What the rows of one endpoint come to. Seconds; failed rows only count as errors."""
+    """Statistics of one endpoint's rows, in seconds. Failed rows count only as errors."""
 
     rows: int
     errors: int
@@ -66,7 +66,7 @@ class Side:
     tpot: Spread | None
     total: Spread | None
     speed: Spread | None
-    """Output tokens a second of each request."""
+    """Output tokens per second of each request."""
     tokens: Spread | None
     characters_per_token: float | None
 
@@ -101,7 +101,7 @@ class Side:
 
 
 def latencies(rows: Iterable[Row], quantiles: Sequence[int]) -> dict[str, float | None]:
-    """`ttft_p50_ms`, ..., `tpot_p99_ms`, ..., `e2e_p99_ms` of the rows that went well."""
+    """`ttft_p50_ms`, ..., `tpot_p99_ms`, ..., `e2e_p99_ms` of the rows without errors."""
     good = [row for row in rows if not row.error]
     kinds: dict[str, list[float | None]] = {
         "ttft": [row.first for row in good],
@@ -116,7 +116,7 @@ def latencies(rows: Iterable[Row], quantiles: Sequence[int]) -> dict[str, float 
 
 
 def ratio(over: Spread | None, under: Spread | None) -> float | None:
-    """One median over another; None where one is missing."""
+    """Ratio of two medians; None if one is missing."""
     return over.median / under.median if over and under and under.median else None
 
 
@@ -125,15 +125,15 @@ def acceptance_dict(found: Acceptance | None) -> dict[str, object] | None:
 
 
 def positions_text(found: Acceptance | None) -> str:
-    """`47 % / 24 %`."""
+    """Acceptance by position, as `47 % / 24 %`."""
     return " / ".join(f"{rate:.0%}" for rate in found.positions).replace("%", " %") if found else "-"
 
 
 def change(ratio: float | None) -> str:
-    """A ratio as a change: `-14 %`."""
+    """A ratio as a relative change, as `-14 %`."""
     return f"{ratio - 1:+.0%}".replace("%", " %") if ratio is not None else "-"
 
 
 def times(ratio: float | None) -> str:
-    """`2.10x`."""
+    """A ratio as `2.10x`."""
     return f"{ratio:.2f}x" if ratio is not None else "-"

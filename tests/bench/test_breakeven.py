@@ -72,7 +72,7 @@ def test_what_it_measures_becomes_a_profile_that_routes(tmp_path: Path, capsys: 
     )
     assert "SIMULATED" in out.read_text("utf-8")
     assert "temperature 0.7" in " ".join(out.read_text("utf-8").split())
-    assert "joining prompt stops running answers" in " ".join(out.read_text("utf-8").split())
+    assert "joining prompt stalls running answers" in " ".join(out.read_text("utf-8").split())
     assert report["stalls"]["plain"]["joins"] == report["stalls"]["mtp"]["joins"] == JOINS
     assert stall_of(report) > 0
     router = Router(load_policy(tmp_path / "policy.yaml", {}))

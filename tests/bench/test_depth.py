@@ -53,10 +53,10 @@ def test_depth_starts_and_stops_an_engine_for_each_k(capsys: pytest.CaptureFixtu
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--endpoint", "0=URL"], 2, "another depth"),
+        (["--endpoint", "0=URL"], 2, "at least one other depth"),
         (["--endpoint", "two=URL"], 2, "expected K=URL"),
         (["--command", "true", "--url", "URL"], 2, "needs {k}"),
-        (["--command", "false {k}", "--url", "http://127.0.0.1:1"], 1, "ended with code 1"),
+        (["--command", "false {k}", "--url", "http://127.0.0.1:1"], 1, "exited with code 1"),
         (["--command", "/no/such/engine {k}", "--url", "http://127.0.0.1:1"], 1, "/no/such/engine"),
         (["--endpoint", "0=URL", "--endpoint", "1=URL"], 2, "is it an MTP engine?"),
     ],
@@ -127,10 +127,10 @@ def test_load_plays_a_trace_and_counts_errors(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--slo", "speed=3s"], "ttft, tpot and e2e"),
+        (["--slo", "speed=3s"], "ttft, tpot or e2e"),
         (["--slo", "ttft=3"], "expected NAME=TIME"),
-        (["--mix", "poems=1"], "there are: classification"),
-        (["--mix", "code=much"], "is no share"),
+        (["--mix", "poems=1"], "known: classification"),
+        (["--mix", "code=much"], "is not a share"),
         (["--trace", "/no/such/trace.csv"], "No such file"),
     ],
 )
