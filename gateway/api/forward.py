@@ -117,9 +117,11 @@ async def relay(
     if opened.streams:
         stream = StreamRelay(exchange, down, opened, dialect, rewrite, core.clock, policy.server.heartbeat)
         await stream.run(headers, partial(TimeLeft, deadline, core.clock))
+    elif opened.response.ended:
+        # The whole answer has come. What is left takes no time that is worth a limit.
+        await relay_whole(exchange, down, opened, headers, dialect, rewrite, core.clock)
     else:
-        # What has come whole is only passed on.
-        async with TimeLeft(None if opened.response.ended else deadline, core.clock):
+        async with TimeLeft(deadline, core.clock):
             await relay_whole(exchange, down, opened, headers, dialect, rewrite, core.clock)
 
 

@@ -51,12 +51,13 @@ async def relay_whole(
     begun = opened.first
     while size <= GATHER_BYTES:
         piece, begun = (await response.read() if begun is None else begun), None
-        if not piece:
+        if piece:
+            if exchange.first_byte is None:
+                exchange.first_byte = clock()
+            pieces.append(piece)
+            size += len(piece)
+        if response.ended or not piece:
             return await _send_gathered(exchange, down, response, headers, b"".join(pieces), dialect, rewrite)
-        if exchange.first_byte is None:
-            exchange.first_byte = clock()
-        pieces.append(piece)
-        size += len(piece)
     # Too large to gather (audio, images, embeddings in bulk): from here on piece by piece, unchanged.
     await down.start(response.status, headers)
     exchange.status = response.status
