@@ -1,1 +1,1 @@
-"""Policy arms against workloads on a virtual clock: the real router and estimator, engines as discrete events."""
+"""Simulation of whole fleets on a virtual clock: the real router and estimator before discrete-event engines."""

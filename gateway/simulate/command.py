@@ -1,4 +1,4 @@
-"""The command `gateway simulate`: arms, measured pools, the split of slices, and a day, all on a virtual clock."""
+"""The command `gateway simulate`: policy arms, measured pools, slice splits, a day, capacity plans, validation."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from gateway.simulate.validate import validate
 from gateway.simulate.workload import TRACES
 
 DESCRIPTION = """\
-Policies against workloads, with no GPU and no sockets: the gateway's own estimator, router, pools and queue in front of
-simulated engines on a virtual clock. All figures are simulated.
+Plays workloads against policies without a GPU: the gateway's own estimator, router, pools and queue in front of
+simulated engines on a virtual clock. All results are simulated.
 
-  gateway simulate                       every arm on every traffic, model, profile and load
+  gateway simulate                       all arms on all traffic mixes, models, profiles and loads
   gateway simulate --quick               a small part of that, in a minute
-  gateway simulate --traces FOLDER       with the public arrival traces, too
-  gateway simulate --suite split --slices 4 --traffic half    how many slices of each kind
-  gateway simulate --suite measured      pools that were measured on a real GPU, beside their simulation
+  gateway simulate --traces FOLDER       also with the public arrival traces
+  gateway simulate --suite split --slices 4 --traffic half    the best split into plain and MTP slices
+  gateway simulate --suite measured      measured pools beside their simulation
   gateway simulate --suite day           a day at --rate requests per second
-  gateway simulate --validate            the simulator against measured and published tables: error of each
+  gateway simulate --validate            the simulator's errors against measured and published tables
 
-How many slices for a traffic and its limits, plain or MTP, with which k; what a million tokens cost, what a burst or a
-lost slice does, what another model would take:
+Capacity planning: how many plain and MTP slices with which k some traffic needs to keep its limits, the cost of a
+million tokens, the effect of a burst or a lost slice, and what another model would need:
 
   gateway simulate --plan --rate 8 --traffic japanese --slo ttft=1s,tpot=60ms --card-price 2.5 --html plan.html
   gateway simulate --plan --rate 8 --models e4b,26b-a4b --profiles g4-slice
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description = DESCRIPTION
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
-        "--suite", choices=["arms", "split", "measured", "day"], default="arms", help="what to play (%(default)s)"
+        "--suite", choices=["arms", "split", "measured", "day"], default="arms", help="what to simulate (%(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--quick", action="store_true", help="fewer cells and requests")
@@ -63,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--profiles", type=_names(tuple(MACHINES)), metavar="NAMES", help=f"some of: {', '.join(MACHINES)}"
     )
-    parser.add_argument("--loads", type=_loads, metavar="SHARES", help="of capacity, such as 0.2,0.5,1.1")
+    parser.add_argument("--loads", type=_loads, metavar="SHARES", help="shares of capacity, such as 0.2,0.5,1.1")
     parser.add_argument("--requests", type=_positive, metavar="N", help="per run (2500; with --quick 1200)")
     parser.add_argument("--traces", metavar="FOLDER", help="folder of azure2023_*.csv and mooncake_conversation.csv")
     parser.add_argument("--slices", type=_positive, default=4, help="for --suite split (%(default)s)")
@@ -101,7 +101,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def spec_of(args: argparse.Namespace) -> SuiteSpec:
-    """The suite that the options mean."""
+    """The suite for the options."""
     traffic = args.traffic
     if traffic is None:
         traffic = ("half",) if args.suite == "split" else TRAFFIC
@@ -137,7 +137,7 @@ def _report(args: argparse.Namespace) -> Reported:
     """Raises ValueError, OSError."""
     if args.validate:
         return validate_report.render(validate(), every=args.html is not None)
-    # A plan is for one kind of hardware; without a name, for the slices of a card.
+    # A plan is for one hardware profile, by default a G4 slice.
     quick = QUICK_REQUESTS if args.quick else SuiteSpec().requests
     spec = SuiteSpec(traces=args.traces, requests=args.requests or quick, seed=args.seed)
     with _progress(quiet=args.json) as progress:
@@ -170,7 +170,7 @@ def _print(args: argparse.Namespace, found: dict[str, Any], console: Console) ->
 
 @contextmanager
 def _progress(*, quiet: bool) -> Iterator[Report]:
-    """A bar on standard error, so that standard output stays clean."""
+    """A progress bar on stderr, so that stdout holds only the result."""
     console = Console(stderr=True, quiet=quiet or not sys.stderr.isatty())
     columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as bar:
@@ -194,7 +194,7 @@ def _loads(text: str) -> tuple[float, ...]:
     except ValueError:
         raise argparse.ArgumentTypeError("expected shares of capacity, such as 0.2,0.5,1.1") from None
     if not all(0.0 < load <= 3.0 for load in loads):
-        raise argparse.ArgumentTypeError("loads are shares of capacity, above 0 and at most 3")
+        raise argparse.ArgumentTypeError("loads must be shares of capacity, above 0 and at most 3")
     return loads
 
 
@@ -204,7 +204,7 @@ def _rate(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError("expected requests per second, such as 8 or 0.5") from None
     if not 0.0 < rate <= 1e5:
-        raise argparse.ArgumentTypeError("a rate lies above 0 and is at most 100000 requests per second")
+        raise argparse.ArgumentTypeError("a rate must be above 0 and at most 100000 requests per second")
     return rate
 
 
@@ -214,7 +214,7 @@ def _hours(text: str) -> float:
     except ValueError:
         raise argparse.ArgumentTypeError("expected hours, such as 24 or 0.5") from None
     if not 0.0 < hours <= 168.0:
-        raise argparse.ArgumentTypeError("a day's length lies above 0 and is at most 168 hours")
+        raise argparse.ArgumentTypeError("a day's length must be above 0 and at most 168 hours")
     return hours
 
 

@@ -1,4 +1,4 @@
-"""What the simulated machines can hold, by hardware profile; speeds are in `gateway.profiles`."""
+"""Capacity limits of the simulated engines by hardware profile; their speeds are in `gateway.profiles`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gateway.simulate.job import Job
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One engine's room. `seats` is vLLM's `max_num_seqs`."""
+    """One engine's limits. `seats` is vLLM's `max_num_seqs`, `kv_tokens` its KV cache in tokens."""
 
     seats: int
     kv_tokens: int
     k: int = 2
-    """Drafted tokens of its MTP engines."""
+    """Draft tokens of its MTP engines."""
     k_by_batch: tuple[tuple[int, int], ...] = ()
-    """K by batch size, for the arm that leaves the choice to the engine: (largest batch, K)."""
+    """(largest batch, K) rows, for the arm in which the engine chooses K by batch size."""
     per_card: int = 1
-    """Engines that one card holds, each on a partition of its own."""
+    """Engines per card, each on its own partition."""
 
 
 MACHINES: Mapping[str, Machine] = {
@@ -32,9 +32,9 @@ MODELS = ("e4b", "26b-a4b", "31b")
 
 
 def capacity(profile: Profile, k: int, machine: Machine, jobs: Sequence[Job]) -> float:
-    """Requests per second that one engine completes when it is full all the time.
+    """Requests per second that one engine completes with all seats taken.
 
-    With B seats taken, B / (w + 1) requests end per step for w decode steps each, and as many prompts join.
+    With B seats and w decode steps per request, B / (w + 1) requests end per step and as many prompts join.
     """
     number = len(jobs)
     prompt = sum(job.prompt.features.input_tokens for job in jobs) / number

@@ -1,4 +1,4 @@
-"""One request of a simulated workload: what the gateway sees of it, and what only the engine knows."""
+"""The types of a simulated workload: a prompt as the gateway sees it, one request, the workload."""
 
 from __future__ import annotations
 
@@ -10,52 +10,52 @@ from gateway.upstream.lease import Lease
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """What the gateway sees. Many jobs may share one, as an application's users share its prompts."""
+    """The gateway's view of a request. Jobs may share a prompt, as the users of an application do."""
 
     features: Features
     estimate: Estimate
-    """By the gateway's own estimator, before the first request."""
+    """From the gateway's estimator, before the first request."""
     task: Task
-    """The real one, which decides how well drafts are accepted."""
+    """The actual task, which determines the acceptance rate."""
     kind: str
-    """The class of the mix that it comes from, for tables."""
+    """Its class in the mix, for tables."""
     hints: Hints
 
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One request. Times are seconds of the virtual clock."""
+    """One request. Times are seconds of the virtual clock; `at` is its arrival."""
 
     at: float
     prompt: Prompt
     tokens: int
-    """The answer's real length, at least 1."""
+    """The answer's actual length, at least 1."""
     luck: float
-    """Standard normal: how lucky its drafts are, alike in every arm."""
+    """Standard normal deviate of its acceptance, the same in every arm."""
     rounding: float
-    """0..1, likewise."""
+    """Uniform in 0..1, for stochastic rounding of its steps, the same in every arm."""
     thread: int = 0
-    """The conversation; 0 is none."""
+    """Number of its conversation; 0 for none."""
 
     prompt_tokens: int = 0
-    """In all, as the engine counts them."""
+    """Prompt tokens, cached ones included, as the engine counts them."""
     features: Features | None = None
-    """Its own, where it was estimated as it came."""
+    """Its own copy, if it was estimated on arrival."""
     estimate: Estimate | None = None
     lease: Lease | None = None
     decision: Decision | None = None
-    """The router's, where one decides."""
+    """The router's decision, if a router decided."""
     steps: int = 0
-    """Decode steps that it takes in all, once that is known."""
+    """Its total decode steps, drawn when it joins the batch."""
     growth: float = 0.0
     """Tokens per step of this request."""
     length: float = 1.0
-    """And of its task in general, the unused ones of its last step included."""
+    """Mean acceptance length of its task, which counts surplus tokens of the last step too."""
     fresh: int = 0
-    """Prompt tokens still to compute."""
+    """Prompt tokens still to prefill."""
     cached: int = 0
     reserved: int = 0
-    """Tokens of cache that it holds while it runs."""
+    """KV cache tokens reserved while it runs."""
     sent: float = 0.0
     first: float = 0.0
     ended: float = 0.0
@@ -63,18 +63,18 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """Jobs in order of arrival, with times at rate 1 per second; a cell stretches them to its load."""
+    """Jobs in order of arrival, at a mean rate of 1 per second; `at_rate` rescales the times."""
 
     name: str
     jobs: tuple[Job, ...] = field(repr=False)
     mixed: bool
-    """Whether short and long requests are mixed, so that a threshold has something to decide."""
+    """Whether it mixes short and long requests, so that a length threshold matters."""
     learned: bytes = field(default=b"", repr=False)
-    """The estimator's snapshot before the first request, from which each arm goes on learning; with none the prompts'
-    estimates count for all of the run."""
+    """The estimator's snapshot before the first request, from which each arm continues to learn. Without one the
+    prompts' estimates are used throughout."""
 
     def at_rate(self, rate: float) -> list[Job]:
-        """Fresh copies of the jobs, `rate` per second on average."""
+        """New copies of the jobs, at a mean rate of `rate` per second."""
         return [
             Job(job.at / rate, job.prompt, job.tokens, job.luck, job.rounding, job.thread) for job in self.jobs
         ]  # fmt: skip

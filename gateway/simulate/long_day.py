@@ -1,7 +1,7 @@
-"""A whole day at a high rate: hours are played side by side by several processes, each warmed by minutes before it.
+"""Simulates a whole day at a high rate: parts of the day run in parallel processes, each after a warm-up.
 
-The day's requests share a bounded set of prompts, which the estimator has seen beforehand, so the cost of a request is
-that of its decision, its learning and its engine events.
+All requests share a bounded set of prompts that the estimator has already seen, so that the cost of a simulated request
+is that of its decision, its learning and its engine events.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from gateway.simulate.run import Cell, figures, no_collections, play
 from gateway.simulate.workload import MIXES, PROMPTS, day_rate
 
 Prompts = dict[str, list[tuple[Prompt, float, float]]]
-"""By class: a prompt with its answers' log-median and spread."""
+"""By class: (prompt, log-median of its answers' lengths, their log-spread)."""
 PARTS = 48
 PROFILE, MODEL, MIX = "g4-slice", "e4b", "varied"
 WARM_SECONDS = 60.0
 PEAK = 0.6
-"""Share of the engines' capacity that the day's mean rate takes; the burst goes beyond it."""
+"""The day's mean rate as a share of the engines' capacity; the burst exceeds the capacity."""
 
 
 def play_day(
     rate: float, hours: float, workers: int, seed: int, progress: Callable[[int, int], None]
 ) -> dict[str, Any]:  # fmt: skip
-    """Plays the day under the default objective: figures per part of the day, and of all."""
+    """Plays the day under the default objective; results per part of the day and overall."""
     parts = []
     for done, found in enumerate(_parts(rate, hours, workers, seed), 1):
         parts.append(found)
@@ -56,7 +56,7 @@ def _parts(rate: float, hours: float, workers: int, seed: int) -> Iterator[dict[
 
 
 def play_part(rate: float, hours: float, part: int, seed: int) -> dict[str, Any]:
-    """One part of the day, after a minute that is not counted."""
+    """Plays one part of the day after an uncounted minute of warm-up."""
     seconds = hours * 3600 / PARTS
     with no_collections():
         jobs = _jobs(_prompts(seed), rate, part / PARTS, seconds, hours * 3600, Random(f"{seed} {part}"))
@@ -72,7 +72,7 @@ def play_part(rate: float, hours: float, part: int, seed: int) -> dict[str, Any]
 
 
 def engines_for(rate: float, jobs: list[Job]) -> int:
-    """As many engines, half of each kind, as serve the mean rate at `PEAK` of their capacity."""
+    """Number of engines, half of each kind, that serve the mean rate at `PEAK` of their capacity."""
     profile, machine = get_profile(PROFILE, MODEL), MACHINES[PROFILE]
     sample = jobs[:2000]
     pair = capacity(profile, 0, machine, sample) + capacity(profile, machine.k, machine, sample)
@@ -81,7 +81,7 @@ def engines_for(rate: float, jobs: list[Job]) -> int:
 
 @cache
 def _prompts(seed: int) -> Prompts:
-    """The day's prompts, made once in a process: for each part anew they took a sixtieth of the time."""
+    """The day's prompts, cached per process: making them for each part took 1/60 of the time."""
     rng, estimator = Random(seed), Estimator()
     return {kind: make_prompts(kind, PROMPTS, estimator, rng) for kind in MIXES[MIX].shares}
 
@@ -91,7 +91,7 @@ def _jobs(
 ) -> list[Job]:  # fmt: skip
     draw, random, gauss, at, jobs = chooser(MIXES[MIX].shares), rng.random, rng.gauss, 0.0, []
     while at < seconds:
-        # `rng.choice` takes twice as long, and a day has millions.
+        # `rng.choice` takes twice as long, and a day has millions of requests.
         prompt, median, spread = prompts[draw(rng)][int(PROMPTS * random())]
         jobs.append(Job(at, prompt, answer_tokens(median, spread, rng), gauss(0.0, 1.0), random()))
         at += rng.expovariate(rate * day_rate(begin + at / whole))

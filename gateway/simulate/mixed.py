@@ -1,6 +1,6 @@
-"""Mixed traffic by kind, drawn so that the same requests can be sent to real engines and played through simulated ones.
+"""Seeded mixed traffic that can be sent to real engines and played through simulated ones alike.
 
-Lengths are forced: an answer has as many tokens as its `max_tokens` says, which engines with random weights keep to.
+Lengths are forced: an answer has exactly `max_tokens` tokens, also on engines with random weights.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from random import Random
 
 TOKENS: Mapping[str, tuple[int, ...]] = {"short": (8,), "prose": (256, 384, 512), "code": (256, 384, 512)}
-"""Lengths of answers by kind: a label, a text, a program."""
+"""Answer lengths in tokens by kind: a label, a text, a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One request: seconds after the start, its kind, the tokens of its answer."""
+    """One request: seconds after the start, kind, answer length in tokens."""
 
     at: float
     kind: str
@@ -23,7 +23,7 @@ class Arrival:
 
 
 def poisson(rate: float, seconds: float, seed: int, shares: Mapping[str, float]) -> list[Arrival]:
-    """Open arrivals, `rate` per second; `shares` of the kinds. The same for the same arguments."""
+    """Poisson arrivals, `rate` per second, with the given shares of kinds. Deterministic."""
     rng, at, found = Random(f"{rate:g} {seconds:g} {seed}"), 0.0, []
     while (at := at + rng.expovariate(rate)) < seconds:
         found.append(_one(at, rng, shares))
@@ -31,7 +31,7 @@ def poisson(rate: float, seconds: float, seed: int, shares: Mapping[str, float])
 
 
 def in_order(number: int, seed: int, shares: Mapping[str, float]) -> list[Arrival]:
-    """So many requests for a closed loop, which sends each when a place is free: all are due at once."""
+    """`number` requests for a closed loop, all due at time 0."""
     rng = Random(f"closed {number} {seed}")
     return [_one(0.0, rng, shares) for _ in range(number)]
 

@@ -1,9 +1,9 @@
-"""`gateway simulate --plan`: how many slices of which kind a traffic and its limits need, and what that costs.
+"""Searches for the smallest fleet of plain and MTP slices that serves some traffic within its latency limits.
 
-For each number of slices, from the least that could carry the traffic, every split into plain and MTP slices and every
-k is played under the default objective; the smallest fleet that keeps the limits (95th percentiles) is the plan, and
-among its splits the one with the least mean time. A fleet that falls behind would pass in a short run and fail in a
-long one, so the last quarter of the requests must keep the limits, too, with a quarter's allowance for chance.
+For each number of slices, from the fewest whose capacity exceeds the rate, every split into plain and MTP slices and
+every k is played under the default objective. The plan is the smallest fleet that keeps the limits (95th percentiles);
+among its splits, the one with the lowest mean time. An overloaded fleet could pass a short run while its queue grows,
+so the last quarter of the requests must keep the limits too, with 25 % tolerance.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from gateway.simulate.job import Job, Workload
 from gateway.simulate.run import WARM, Cell, percentile, play
 
 SHARE = 0.95
-"""The percentile that limits are about."""
+"""The percentile to which the limits apply."""
 SPLITS = 9
-"""Splits tried per number of slices, at most."""
+"""Most splits that are tried per number of slices."""
 LIMITS = ("ttft", "tpot", "e2e")
 CHANCE = 1.25
 WATCHED = 16
-"""Tokens from which an answer has a pace: the limit of `tpot` is about these."""
+"""Least answer length, in tokens, to which the `tpot` limit applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slo:
-    """Limits of 95th percentiles in seconds; infinite where there is none."""
+    """Limits of the 95th percentiles in seconds; infinite for no limit."""
 
     ttft: float = math.inf
     tpot: float = math.inf
@@ -44,7 +44,7 @@ class Slo:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """Slices by kind; k is what the MTP ones draft, 0 where there are none."""
+    """Slices by kind; k is the draft tokens of the MTP slices, 0 without any."""
 
     plain: int
     mtp: int
@@ -61,7 +61,7 @@ class Fleet:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What is planned for. `rate` is in requests per second."""
+    """The input of a plan. `rate` is in requests per second."""
 
     workload: Workload
     rate: float
@@ -70,15 +70,15 @@ class Need:
     slo: Slo
     depths: tuple[int, ...] = (1, 2, 3)
     most: int = 16
-    """Slices, at most."""
+    """Maximum number of slices."""
     least_plain: int = 0
-    """Plain ones, at least: for requests that drafting engines refuse."""
+    """Minimum number of plain slices, for requests that drafting engines refuse."""
     seed: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One fleet under the traffic. Seconds; percentiles are the 95th, over all requests after the start."""
+    """Results of one fleet in seconds: mean and 95th percentiles over the requests after the warm-up."""
 
     fleet: Fleet
     rate: float
@@ -87,11 +87,11 @@ class Played:
     tpot: float
     e2e: float
     within: float
-    """Share of requests that kept every limit."""
+    """Share of requests within every limit."""
     keeps: bool
     tokens_per_second: float
     to_mtp: float
-    """Share of requests."""
+    """Share of requests that went to MTP slices."""
 
     def as_dict(self) -> dict[str, Any]:
         fleet = self.fleet
@@ -148,7 +148,7 @@ def try_fleet(need: Need, fleet: Fleet) -> Played:
 
 
 def find_plan(need: Need) -> Iterator[Played]:
-    """Every fleet that is tried, as it is done; ends with the number of slices at which one keeps the limits."""
+    """Yields each fleet after it was tried; stops after the first number of slices at which one keeps the limits."""
     for slices in range(fewest(need), need.most + 1):
         kept = False
         for fleet in fleets(slices, need.depths, need.least_plain):
@@ -160,18 +160,18 @@ def find_plan(need: Need) -> Iterator[Played]:
 
 
 def best(tried: Sequence[Played]) -> Played | None:
-    """The plan: the fewest slices that keep the limits, of these the least mean time; None where none does."""
+    """The plan: fewest slices within the limits, then lowest mean time; None if no fleet keeps them."""
     kept = [one for one in tried if one.keeps]
     return min(kept, key=lambda one: (one.fleet.slices, one.mean)) if kept else None
 
 
 def nearest(tried: Sequence[Played]) -> Played:
-    """Where nothing keeps the limits: the fleet with most requests within them."""
+    """The fleet with the most requests within the limits, for when none keeps them."""
     return max(tried, key=lambda one: (one.within, -one.mean))
 
 
 def fewest(need: Need) -> int:
-    """The least number of slices whose capacity is above the rate, by the faster kind."""
+    """The fewest slices of the faster kind whose capacity exceeds the rate."""
     profile, machine = get_profile(need.profile, need.model), MACHINES[need.profile]
     jobs = need.workload.jobs
     one = max(capacity(profile, k, machine, jobs) for k in (0, *need.depths))
@@ -179,8 +179,8 @@ def fewest(need: Need) -> int:
 
 
 def fleets(slices: int, depths: Sequence[int], least_plain: int = 0) -> list[Fleet]:
-    """Splits of so many slices, spread evenly where there are many, for every k; never without the plain ones that
-    must be there, but for a card that has no place for them."""
+    """All splits of `slices`, or `SPLITS` evenly spaced ones, for every k. Each has `least_plain` plain slices or more,
+    or is all plain if there are too few slices for that."""
     number = min(slices + 1, SPLITS)
     free = max(slices - least_plain, 0)
     mtps = sorted({round(at * free / (number - 1)) for at in range(number)})
@@ -188,7 +188,7 @@ def fleets(slices: int, depths: Sequence[int], least_plain: int = 0) -> list[Fle
 
 
 def highest_rate(need: Need, fleet: Fleet, steps: int = 6) -> Played | None:
-    """The fleet at the highest rate, within 3 %, at which it keeps the limits; None where it never does."""
+    """The fleet at the highest rate that keeps the limits, within 3 %; None if it never does."""
     profile, machine = get_profile(need.profile, need.model), MACHINES[need.profile]
     full = sum(
         number * capacity(profile, k, machine, need.workload.jobs)
@@ -207,7 +207,7 @@ def highest_rate(need: Need, fleet: Fleet, steps: int = 6) -> Played | None:
 
 
 def _arm(fleet: Fleet) -> ArmSpec:
-    """The default objective, or the one pool that there is."""
+    """The default objective, or the only pool of a fleet of one kind."""
     if fleet.plain and fleet.mtp:
         return next(arm for arm in ARMS if arm.name == "fleet")
     return ArmSpec("single", decider="fixed", pools=(PLAIN if fleet.plain else MTP,))

@@ -1,4 +1,4 @@
-"""The options of `gateway simulate --plan`, what they mean, and telling a report as Markdown, JSON and a page."""
+"""Options of `gateway simulate --plan` and `--validate`, and output of their reports as Markdown, JSON or HTML."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ DEEPEST = 8
 
 
 def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
-    """The modes `--plan` and `--validate`, and the options of the former."""
+    """Adds the modes `--plan` and `--validate` and the options of `--plan`."""
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--validate", action="store_true", help="error of the simulator on every known table")
-    modes.add_argument("--plan", action="store_true", help="how many slices of which kind, and what they cost")
+    modes.add_argument("--validate", action="store_true", help="errors of the simulator on every known table")
+    modes.add_argument("--plan", action="store_true", help="capacity plan: slices of each kind and their cost")
     plan = parser.add_argument_group(
         "plan", f"traffic, profile and model default to {PLAN_TRAFFIC}, {PLAN_PROFILE} and {PLAN_MODEL}"
     )
@@ -38,7 +38,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         type=slo_of,
         default="ttft=1s,tpot=80ms",
         metavar="ttft=T,tpot=T,e2e=T",
-        help="limits that 95 %% of the requests keep; tpot of answers from 16 tokens on (%(default)s)",
+        help="limits for 95 %% of the requests; tpot counts for answers from 16 tokens on (%(default)s)",
     )
     plan.add_argument(
         "--mix",
@@ -51,7 +51,7 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         type=_between(0, 16),
         default=0,
         metavar="N",
-        help="plain slices that must be there, for requests that drafting engines refuse (%(default)s)",
+        help="least number of plain slices, for requests that drafting engines refuse (%(default)s)",
     )
     plan.add_argument("--depths", type=_depths, default="1,2,3", metavar="K,...", help="k to try (%(default)s)")
     plan.add_argument("--most-slices", type=_between(1, 64), default=16, metavar="N", help="(%(default)s)")
@@ -59,23 +59,23 @@ def add_plan_arguments(parser: argparse.ArgumentParser) -> None:
         "--slices-a-card",
         type=_between(1, 8),
         metavar="N",
-        help="engines on one card (g4-slice: 4, others: 1); whole cards are paid",
+        help="slices per card (g4-slice: 4, others: 1); cost counts whole cards",
     )
     plan.add_argument(
-        "--card-price", type=_price, metavar="X", help="of a card and hour, in any money; without it: card hours"
+        "--card-price", type=_price, metavar="X", help="price of a card hour, in any currency; without it: card hours"
     )
     plan.add_argument("--burst", type=_factor, default=2.0, metavar="X", help="what-if: times the rate (%(default)s)")
 
 
 def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int, int], None]) -> Report:
-    """Raises ValueError for options that do not go together, OSError for a trace that is not there."""
+    """Raises ValueError for contradicting options, OSError for a missing trace."""
     profiles, traffic = args.profiles or (PLAN_PROFILE,), args.traffic or (PLAN_TRAFFIC,)
     if len(profiles) > 1 or len(traffic) > 1:
-        raise ValueError("--plan is for one profile and one traffic; name one with --profiles and --traffic")
+        raise ValueError("--plan takes one profile and one traffic: name one with --profiles and --traffic")
     models = args.models or (PLAN_MODEL,)
     card = Card(args.slices_a_card or MACHINES[profiles[0]].per_card, args.card_price)
     if args.mix and args.traffic:
-        raise ValueError("--mix and --traffic say the same thing; give one of them")
+        raise ValueError("--mix replaces --traffic; give one of them")
     if args.least_plain > args.most_slices:
         raise ValueError("--least-plain asks for more slices than --most-slices allows")
     workload = (
@@ -86,7 +86,7 @@ def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int
     def tick() -> None:
         nonlocal done
         done += 1
-        # How many fleets there are to try shows on the way; the bar tells that something goes on.
+        # The number of fleets is not known in advance, so the bar only shows activity.
         progress(done, max(done + 1, 40 * len(models)))
 
     studies = []
@@ -107,7 +107,7 @@ def make_plan(args: argparse.Namespace, spec: SuiteSpec, progress: Callable[[int
 
 
 def tell(report: Report, args: argparse.Namespace) -> int:
-    """Prints the report and writes its page; the exit code. Raises OSError where the page cannot be written."""
+    """Prints the report and writes its page; returns the exit code. Raises OSError if the page cannot be written."""
     if args.html:
         args.html.write_text(page(report), "utf-8")
         print(f"report: {args.html}", file=sys.stderr)
@@ -134,7 +134,7 @@ def slo_of(text: str) -> Slo:
         except ValueError:
             raise argparse.ArgumentTypeError(f"{part.strip()!r}: expected a time, as {name}=500ms") from None
         if limits[name] <= 0.0:
-            raise argparse.ArgumentTypeError(f"{part.strip()!r}: a limit is above zero")
+            raise argparse.ArgumentTypeError(f"{part.strip()!r}: a limit must be above zero")
     return Slo(**limits)
 
 

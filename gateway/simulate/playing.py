@@ -1,5 +1,5 @@
-"""Requests played through one simulated engine, as the measurements that it is held against were made: a wave that
-starts together, or so many kept in flight."""
+"""Load generators for one simulated engine that match the validated measurements: a wave of simultaneous requests, or
+a closed loop."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from gateway.types import NO_HINTS, Api, Estimate, Features, Task
 
 SEATS, KV_TOKENS = 256, 10**7
 ROUNDS = 6
-"""How often each place of a closed loop is taken, the first time not counted."""
+"""Requests per client of a closed loop, of which the first is not counted."""
 LONE = 24
-"""Requests of a loop with a single place, for steadier means of drafting luck."""
+"""Requests of a loop with a single client: more, to average over acceptance."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Requests that are all alike."""
+    """Identical requests: task, prompt tokens, answer tokens."""
 
     task: Task
     prompt: int
     answer: int
 
     def jobs(self, number: int, seed: int) -> list[Job]:
-        """All due at once."""
+        """`number` jobs, all due at time 0."""
         n = float(self.answer)
         features = Features(api=Api.CHAT, model=MODEL, stream=True, input_tokens=self.prompt)
         estimate = Estimate(task=self.task, output_tokens=n, p50=n, p90=n, confidence=1.0, source="known")
@@ -37,17 +37,17 @@ class Shape:
 
 
 def engine(profile: Profile, k: int) -> SimEngine:
-    """An engine with room for everything that is played here."""
+    """An engine with enough seats and KV cache for everything here."""
     return SimEngine(f"k={k}", Speeds(profile, k, SEATS), seats=SEATS, kv_tokens=KV_TOKENS)
 
 
 def wave(profile: Profile, k: int, shape: Shape, streams: int, seed: int = 1) -> list[Job]:
-    """`streams` requests that start at once, ended."""
+    """`streams` requests that start at once; returns them when all have ended."""
     return closed(profile, k, shape, streams, streams, seed)
 
 
 def closed(profile: Profile, k: int, shape: Shape, streams: int, number: int, seed: int = 1) -> list[Job]:
-    """`number` requests in order, `streams` of them in flight at any time."""
+    """`number` requests in order, with `streams` of them in flight."""
     of, jobs = engine(profile, k), shape.jobs(number, seed)
     left = iter(jobs)
 
@@ -66,16 +66,16 @@ def closed(profile: Profile, k: int, shape: Shape, streams: int, number: int, se
 
 
 def steady(profile: Profile, k: int, shape: Shape, streams: int, seed: int = 1) -> list[Job]:
-    """A closed loop's requests after its first round."""
+    """The requests of a closed loop after its first round."""
     rounds = LONE if streams == 1 else ROUNDS
     return closed(profile, k, shape, streams, streams * rounds, seed)[streams:]
 
 
 def mean_time(jobs: list[Job]) -> float:
-    """Seconds of a whole request."""
+    """Mean seconds of a whole request."""
     return sum(job.ended - job.at for job in jobs) / len(jobs)
 
 
 def mean_tpot(jobs: list[Job]) -> float:
-    """Seconds per token after the first, for answers of two tokens and more."""
+    """Mean TPOT in seconds, for answers of two or more tokens."""
     return sum((job.ended - job.first) / (job.tokens - 1) for job in jobs) / len(jobs)

@@ -1,8 +1,8 @@
-"""Synthetic request bodies by class, in English and Japanese, and how long their answers really are.
+"""Synthetic request bodies by class, in English and Japanese, with the actual lengths of their answers.
 
-Each class has templates of an application's kind; every prompt made from one has its own typical length around the
-template's, and every request one around its prompt's. The gateway's estimator sees the bodies alone. It is warmed with
-outcomes of other prompts of the same templates, as a gateway is that has run for a while.
+Each class has templates, as applications do. Answer lengths are log-normal in two levels: a prompt's median varies
+around its template's, an answer's length around its prompt's median. The gateway's estimator sees only the bodies. It
+is warmed with the outcomes of other prompts of the same templates, like a gateway that has run for a while.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODEL = "model"
 
 
 class Estimates(Protocol):
-    """The gateway's estimator."""
+    """The interface of the gateway's estimator."""
 
     def estimate(self, features: Features) -> Estimate: ...
 
@@ -37,15 +37,15 @@ class Estimates(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One application's prompt. `{topic}` and `{text}` are filled in."""
+    """An application's prompt with placeholders `{topic}` and `{text}`."""
 
     task: Task
     median: float
-    """Tokens of its typical answer."""
+    """Median answer length in tokens."""
     between: float
-    """Spread of log-lengths from prompt to prompt."""
+    """Standard deviation of the log-length between prompts."""
     within: float
-    """And from answer to answer."""
+    """The same between answers to one prompt."""
     user: str
     system: str = ""
     extra: Mapping[str, Any] | None = None
@@ -108,7 +108,7 @@ _JAPANESE: Mapping[str, tuple[Template, ...]] = {
     ),
 }  # fmt: skip
 KINDS = (*(name for name in CLASSES if name != "agent"), *(f"{name}-ja" for name in _JAPANESE))
-"""Classes that a mix can be made of."""
+"""The classes for mixes."""
 _TOPICS_JA = ("潮の満ち引き", "活版印刷", "ワクチン", "稲作", "吊り橋", "確定申告", "氷河", "養蜂", "蓄電池", "俳句")
 _TOPICS = ("tides", "printing presses", "vaccines", "sorting networks", "rice farming", "suspension bridges", "jazz",
            "tax returns", "glaciers", "compilers", "silk roads", "bees", "batteries", "haiku", "aqueducts")  # fmt: skip
@@ -119,7 +119,7 @@ _WORDS_JA = """その年の港は静かで 船が着くたびに 遠くの便り
 
 
 def make_prompts(kind: str, number: int, estimator: Estimates, rng: Random) -> list[tuple[Prompt, float, float]]:
-    """`number` prompts of a class, each with its answers' log-median and spread; the estimator is warmed first."""
+    """Warms the estimator, then makes `number` prompts of a class: (prompt, log-median, log-spread of its answers)."""
     warm = [_make(kind, rng) for _ in range(min(number, 150))]
     for features, template, median in warm:
         teach(estimator, features, template.task, answer_tokens(median, template.within, rng))
@@ -131,7 +131,7 @@ def make_prompts(kind: str, number: int, estimator: Estimates, rng: Random) -> l
 
 
 def teach(estimator: Estimates, features: Features, task: Task, tokens: int) -> None:
-    """One finished request, as the gateway's observers see it."""
+    """Reports one finished request to the estimator."""
     estimate = estimator.estimate(features)
     estimator.observe(
         Outcome(
@@ -151,18 +151,18 @@ def teach(estimator: Estimates, features: Features, task: Task, tokens: int) -> 
 
 
 def features_of(body: Mapping[str, Any]) -> Features:
-    """What the request path sees of a body."""
+    """The features that the request path extracts from a body."""
     return extract(parse_body(orjson.dumps(body)), Api.CHAT, NO_HINTS)
 
 
 def answer_tokens(log_median: float, spread: float, rng: Random) -> int:
-    """The length of one answer: log-normal about its prompt's median."""
+    """The length of one answer in tokens, log-normal around its prompt's median."""
     tokens = round(math.exp(log_median + spread * rng.gauss(0.0, 1.0)))
     return tokens if tokens > 1 else 1
 
 
 def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
-    """`kind` is a class, or a class in Japanese, as `label-ja`."""
+    """`kind` is a class, or a class in Japanese such as `label-ja`."""
     name, _, japanese = kind.partition("-")
     template = rng.choice((_JAPANESE if japanese else CLASSES)[name])
     number = rng.randrange(30, 160)
@@ -174,7 +174,7 @@ def _make(kind: str, rng: Random) -> tuple[Features, Template, float]:
     messages = [{"role": "system", "content": template.system}] if template.system else []
     messages.append({"role": "user", "content": user})
     body = {"model": MODEL, "messages": messages, "stream": True, **(template.extra or {})}
-    # Users' conversations differ though their words are these few; the workloads that have conversations number them.
+    # With so few words unrelated requests look like one conversation; `workload.agent` numbers its conversations.
     features = replace(features_of(body), thread_key=0)
     return features, template, math.log(template.median) + template.between * rng.gauss(0.0, 1.0)
 
@@ -183,7 +183,7 @@ Chooser = Callable[[Random], str]
 
 
 def chooser(shares: Mapping[str, float]) -> Chooser:
-    """Draws a class by its share."""
+    """A function that draws a class by its share."""
     kinds: Sequence[str] = list(shares)
     bounds = list(accumulate(shares.values()))
     total, last = bounds[-1], len(kinds) - 1

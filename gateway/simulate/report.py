@@ -1,4 +1,4 @@
-"""What `gateway simulate` prints for people. All figures are simulated and say so."""
+"""Terminal output of `gateway simulate`. All results are labelled as simulated."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def print_suite(found: Mapping[str, Any], console: Console) -> None:
 def print_summary(summary: Mapping[str, Any], objective: str, console: Console) -> None:
     console.print(f"[bold]{objective}[/] over {summary['cells']} cells, simulated:")
     for name, text in (
-        ("oracle", "the same objective told the real lengths"),
-        ("oracle_routing", "the same with a queue that is not told"),
-        ("best_single", "the better of the deployed pools alone"),
-        ("best_static", "the best static threshold, with hindsight, on mixed traffic"),
-        ("best_converted", "as many engines all of the better kind, which is no routing but another deployment"),
-        ("arrival", "the same routing with a queue in order of arrival"),
+        ("oracle", "the same objective with known lengths"),
+        ("oracle_routing", "the same, but its queue uses estimated lengths"),
+        ("best_single", "the better of the deployed pools for everything"),
+        ("best_static", "the best static threshold in hindsight, on mixed traffic"),
+        ("best_converted", "as many engines, all of the better kind: another deployment, not a routing"),
+        ("arrival", "the same routing with a FIFO queue"),
     ):
         worst = summary.get(f"worst_vs_{name}")
         if worst is None:
@@ -79,7 +79,7 @@ def print_measured(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[st
         )
     console.print(table)
     same = sum(pair["same"] for pair in pairs)
-    console.print(f"{same} of {len(pairs)} pairs that measured 10 % or more apart come out in the same order.")
+    console.print(f"{same} of {len(pairs)} pairs that measured 10 % or more apart keep their order in the simulation.")
     for pair in pairs:
         if not pair["same"]:
             console.print(
@@ -90,7 +90,7 @@ def print_measured(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[st
 
 
 def print_split(rows: Sequence[Mapping[str, Any]], title: str, console: Console) -> None:
-    """Ways to share slices among the two kinds of engine, best first."""
+    """Splits of the slices into plain and MTP engines, best first."""
     table = Table(title=title, title_justify="left")
     for column in ("plain", "MTP", "mean s", "p99 s", "mean s by class"):
         table.add_column(column, justify="right")
@@ -103,7 +103,7 @@ def print_split(rows: Sequence[Mapping[str, Any]], title: str, console: Console)
 
 
 def print_day(found: Mapping[str, Any], console: Console) -> None:
-    """A day, part by part."""
+    """A day by its parts."""
     title = (
         f"{found['requests']:,} requests of a day at {found['rate']:g}/s ({found['traffic']}, {found['profile']}, "
         f"{found['model']}) in {found['wall_seconds']:.0f} s; simulated"

@@ -1,4 +1,4 @@
-"""How `gateway simulate --plan` tells its plan: tables and plots. Everything is simulated and says so."""
+"""The report of `gateway simulate --plan`: tables and plots, all labelled as simulated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gateway.simulate.study import Study, compare
 
 LABEL = "SIMULATED: a plan to be checked on your hardware with `gateway bench`, not a measurement"
 SHOWN = 12
-"""Fleets in the table of those that were tried."""
+"""Most fleets in the table of tried ones."""
 
 
 def render(studies: Sequence[Study]) -> Report:
@@ -18,7 +18,7 @@ def render(studies: Sequence[Study]) -> Report:
     need = studies[0].need
     return Report(
         name="plan",
-        title=f"Capacity plan: {need.workload.name} at {need.rate:g} requests a second on {need.profile}",
+        title=f"Capacity plan: {need.workload.name} at {need.rate:g} requests per second on {need.profile}",
         intro=f"Limits (95th percentiles): {need.slo}. The smallest fleet that keeps them, among all splits into plain "
         f"and MTP slices, routed by the default objective. {LABEL}.",
         findings=tuple(line for one in studies for line in _findings(one)),
@@ -78,7 +78,7 @@ def _tried(one: Study) -> Table:
         (("* " if played is plan else "") + str(played.fleet), *_figures(played), "yes" if played.keeps else "no")
         for played in ordered[:SHOWN]
     ]
-    note = f"The best {len(rows)} of {len(one.tried)} that were tried." + (" * the plan." if plan else "")
+    note = f"The best {len(rows)} of {len(one.tried)} tried." + (" * the plan." if plan else "")
     return Table(f"{one.need.model}: fleets, simulated", ("slices", *COLUMNS, "keeps limits"), tuple(rows), note)
 
 
@@ -98,7 +98,7 @@ def _what_ifs(one: Study) -> Table:
 
 
 def _card(one: Study) -> Table:
-    """The table of the G4 guide: what a card's slices bring, and what a million tokens cost, by slices in use."""
+    """As in the G4 guide: throughput and cost per million tokens of a card, by slices in use."""
     first = next((row.played for row in one.in_use if row.played), None)
     base = one.card.per_million(1, first.tokens_per_second) if first else None
     rows = []
@@ -127,7 +127,7 @@ def _card(one: Study) -> Table:
         "against the first",
     )
     price = "no price given (--card-price)" if one.card.price is None else f"a card costs {one.card.price:g} an hour"
-    return Table(f"{one.need.model}: one card, simulated", columns, tuple(rows), f"The whole card is paid; {price}.")
+    return Table(f"{one.need.model}: one card, simulated", columns, tuple(rows), f"Cost of the whole card; {price}.")
 
 
 def _models(studies: Sequence[Study]) -> Table:
@@ -144,7 +144,7 @@ def _models(studies: Sequence[Study]) -> Table:
             )
         )
     unit = f"{studies[0].card.unit} per million output tokens"
-    return Table("What another model takes, simulated", ("model", "slices", "cards", "mean s", unit), tuple(rows))
+    return Table("Other models, simulated", ("model", "slices", "cards", "mean s", unit), tuple(rows))
 
 
 def _by_slices(one: Study) -> Plot:

@@ -1,4 +1,4 @@
-"""The measured and published tables that the simulator is held against, as they ship: numbers, source, hardware."""
+"""Loads the shipped measured and published tables against which the simulator is validated."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Row = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class KnownTable:
-    """One table. Cells are text as in the file; what a cell means is its column's name, with the unit."""
+    """One table. Cells are text as in the file; column names carry meaning and unit."""
 
     name: str
     title: str
@@ -22,14 +22,14 @@ class KnownTable:
     hardware: str
     method: str
     fitted: bool
-    """Whether the profile was fitted to it, so that a small error is no prediction."""
+    """Whether the profile was fitted to this table, so that a small error proves nothing."""
     lacks: str
-    """The physics that the model does not have and that this table shows."""
+    """Effects in this table that the simulator does not model."""
     rows: tuple[Row, ...]
 
 
 def known_tables() -> tuple[KnownTable, ...]:
-    """All of them, in the order of the index."""
+    """All tables, in the order of the index."""
     folder = files("gateway.simulate").joinpath("data")
     index = yaml.safe_load(folder.joinpath("tables.yaml").read_text("utf-8"))["tables"]
     return tuple(
@@ -48,6 +48,6 @@ def known_tables() -> tuple[KnownTable, ...]:
 
 
 def rows_of(name: str) -> tuple[Row, ...]:
-    """One table's rows."""
+    """The rows of one table."""
     text = files("gateway.simulate").joinpath("data", f"{name}.csv").read_text("utf-8")
     return tuple(csv.DictReader(text.splitlines()))

@@ -1,4 +1,4 @@
-"""How `gateway simulate --validate` tells what it found: a verdict per table, its rows, and how errors are spread."""
+"""The report of `gateway simulate --validate`: a verdict per table, its rows, the distribution of errors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from gateway.simulate.validate import MEDIAN, WORST, Validated, summary
 
 LABEL = "simulated"
 LEAST_ROWS = 14
-"""Tables with fewer rows are no line of the plot."""
+"""Least rows for a table to be a line in the plot."""
 
 
 def render(found: Sequence[Validated], *, every: bool = False) -> Report:
-    """The report: verdicts, and `every` row of every table where it is to be looked up on a page."""
+    """The verdicts and, with `every`, all rows of all tables (for the HTML page)."""
     held = sum(one.holds for one in found)
     return Report(
         name="validate",
-        title="The simulator against what was measured and published",
-        intro=f"Each figure is simulated again from the built-in speed profiles; error is simulated / known - 1. A "
-        f"table holds where the median error is at most {MEDIAN:.0%} and the worst at most {WORST:.0%}.",
+        title="The simulator against measured and published tables",
+        intro=f"Each value is simulated from the built-in speed profiles; error is simulated / known - 1. A "
+        f"table holds if the median error is at most {MEDIAN:.0%} and the worst at most {WORST:.0%}.",
         findings=(f"{held} of {len(found)} tables hold", *_findings(found)),
         tables=(verdicts(found), *(every_row(one) for one in found if every)),
         plots=(_plot(found),),
@@ -46,7 +46,7 @@ def verdicts(found: Sequence[Validated]) -> Table:
 
 
 def every_row(one: Validated) -> Table:
-    """One table, row by row."""
+    """All rows of one table."""
     rows = [(p.label, f"{p.known:g}", f"{p.simulated:.4g}", f"{p.error:+.1%}") for p in one.points]
     note = f"Source: {one.table.source}; {one.table.method}. {one.verdict}"
     return Table(one.table.title, ("row", "known", LABEL, "error"), tuple(rows), note)

@@ -1,7 +1,7 @@
 """Workloads: mixes of prompt classes with Poisson or bursty arrivals, agents' growing conversations, traces, a day.
 
-All are seeded, and alike for every arm of a cell. Arrival times are in units of the mean gap; `Workload.at_rate`
-stretches them.
+All are seeded and identical for every arm of a cell. Arrival times are in units of the mean gap; `Workload.at_rate`
+rescales them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MakeEstimator = Callable[[], Estimates]
 
 @dataclass(frozen=True, slots=True)
 class MixSpec:
-    """A mix of classes. `burst` is the rate of busy times over that of quiet ones; 1 is plain Poisson."""
+    """A mix of classes. `burst` is the rate in busy times / in quiet times; 1 is a Poisson process."""
 
     shares: Mapping[str, float]
     mixed: bool
@@ -48,12 +48,12 @@ LONGEST_PROMPT = 32_000
 
 
 def mix(name: str, number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
-    """One of `MIXES`."""
+    """A workload from one of `MIXES`."""
     return mixed(name, MIXES[name], number, make_estimator, seed)
 
 
 def mixed(name: str, spec: MixSpec, number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
-    """Any mix of classes."""
+    """A workload from any mix of classes."""
     rng, estimator = Random(f"{name} {seed}"), make_estimator()
     prompts = {kind: make_prompts(kind, PROMPTS, estimator, rng) for kind in spec.shares}
     draw, at, jobs = chooser(spec.shares), 0.0, []
@@ -65,9 +65,9 @@ def mixed(name: str, spec: MixSpec, number: int, make_estimator: MakeEstimator, 
 
 
 def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: int = 40) -> Workload:
-    """Coding agents: conversations of up to 24 turns that each add a tool's result, from 1,000 to 20,000 tokens.
+    """Coding agents: conversations of up to 24 turns, each of which adds a tool result, from 1,000 to 20,000 tokens.
 
-    `at_once` conversations go on at one time, so a conversation's turns follow each other after that many mean gaps.
+    `at_once` conversations run concurrently, so the turns of one are that many mean gaps apart.
     """
     rng, estimator = Random(f"agent {seed}"), make_estimator()
     prompts = make_prompts("agent", PROMPTS, estimator, rng)
@@ -96,7 +96,7 @@ def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: in
 
 
 def trace(name: str, folder: Path, number: int, make_estimator: MakeEstimator) -> Workload:
-    """The first `number` rows of a trace after those that warm the estimator. Raises OSError where it is not there."""
+    """The first `number` rows of a trace after those that warm the estimator. Raises OSError if it is missing."""
     file, task = TRACES[name]
     estimator, rng = make_estimator(), Random(name)
     with (folder / file).open(newline="") as lines:
@@ -112,14 +112,14 @@ def trace(name: str, folder: Path, number: int, make_estimator: MakeEstimator) -
     for at, prompt_tokens, tokens in rows:
         features = _bare(prompt_tokens, task)
         prompt = Prompt(features, estimator.estimate(features), task, name, NO_HINTS)
-        # Traces have whole seconds; requests of one second are spread over it.
+        # Trace times are whole seconds: spread the requests of one second over it.
         jobs.append(_job((at - begin) / gap + rng.random(), prompt, tokens, rng))
     jobs.sort(key=lambda job: job.at)
     return Workload(name=name, jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 
 
 def day(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
-    """A day in `number` requests: a quiet night, a busy noon, and one burst of four times the rate."""
+    """A day in `number` requests: a quiet night, a busy noon, and one burst at four times the mean rate."""
     spec, rng = MIXES["varied"], Random(f"day {seed}")
     estimator = make_estimator()
     prompts = {kind: make_prompts(kind, PROMPTS, estimator, rng) for kind in spec.shares}
@@ -132,13 +132,13 @@ def day(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
 
 
 def day_rate(part: float) -> float:
-    """Rate at a part of the day, 0..1, over the day's mean."""
+    """Rate at `part` of the day (0..1) / the day's mean rate."""
     base = 0.95 - 0.6 * math.cos(2 * math.pi * part)
     return base * (3.0 if 0.62 < part < 0.64 else 1.0)
 
 
 def _busy(part: float, burst: float) -> float:
-    """Rate now over the mean, in ten bursts of a fifth of the time."""
+    """Rate at `part` / the mean rate, with ten bursts that take a fifth of the time."""
     if burst == 1.0:
         return 1.0
     quiet = 1.0 / (0.8 + 0.2 * burst)
@@ -146,7 +146,7 @@ def _busy(part: float, burst: float) -> float:
 
 
 def _bare(input_tokens: int, task: Task) -> Features:
-    """What a trace tells of a request: its length and the service."""
+    """Features of a trace's request: only its length and the service's task are known."""
     return Features(
         api=Api.CHAT,
         model=MODEL,

@@ -165,7 +165,7 @@ def test_the_command_plans_for_japanese_and_compares_models(tmp_path: Path, caps
     assert told["simulated"] is True
     assert text.count("<svg") == 5
     assert "SIMULATED" in text
-    assert "What another model takes" in text
+    assert "Other models, simulated" in text
 
 
 @pytest.mark.parametrize(
