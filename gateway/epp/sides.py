@@ -82,7 +82,6 @@ class BufferedRequest:
     """BUFFERED and BUFFERED_PARTIAL: a head, whose answer lets the body come, then the body in one message."""
 
     def __init__(self, head: RequestHead, inbox: Inbox, write: Write) -> None:
-        self._head = head
         self._inbox = inbox
         self._write = write
         self._asked = False

@@ -139,13 +139,6 @@ class MtpChecklist:
 
     # Reading
 
-    def acceptance(self, pool: str, model: str, task: Task | None = None) -> Acceptance | None:
-        """Over the policy's window, of all traffic or of one task; None below `MIN_DRAFTS` drafts."""
-        entry = self._entries.get((pool, model))
-        window = entry.tasks.get(task) if entry and task is not None else entry.window if entry else None
-        found = acceptance(window.total(self._clock())) if window else None
-        return found if found and found.drafts >= MIN_DRAFTS else None
-
     def state(self, pool: str, model: str) -> MtpState:
         """The current state, judged at most every 1/120 of the window: cheap enough to call per request."""
         entry = self._entries.get((pool, model))

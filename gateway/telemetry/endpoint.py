@@ -79,12 +79,12 @@ class EndpointTelemetry:
         snapshot = self.snapshot
         return snapshot if snapshot is not None and now - snapshot.at <= self.target.stale_after else None
 
-    def load(self, now: float) -> tuple[float, float, float, float | None] | None:
-        """(other clients' requests, running, waiting, KV cache use) from a fresh snapshot with a load, else None."""
+    def load(self, now: float) -> tuple[float, float, float] | None:
+        """(other clients' requests, running, waiting) from a fresh snapshot with a load, else None."""
         snapshot = self.fresh(now)
         if snapshot is None or (snapshot.running is None and snapshot.waiting is None):
             return None
-        return self.others, snapshot.running or 0.0, snapshot.waiting or 0.0, snapshot.kv_usage
+        return self.others, snapshot.running or 0.0, snapshot.waiting or 0.0
 
     def accept(self, snapshot: Snapshot, own: int) -> list[Delta]:
         """Records a page. `own` is the number of our own requests at the time of the page."""

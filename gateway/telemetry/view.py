@@ -58,8 +58,6 @@ class TelemetryLoad:
     """Running in the engines at the last scrapes; 0 where unknown."""
     waiting: float
     """The part of `in_flight` that waited in the engines' queues at the last scrapes; 0 where unknown."""
-    kv_usage: float | None
-    """Use of the fullest KV cache, 0..1; None where unknown."""
     fresh: int
     """Endpoints with a fresh snapshot that has a load."""
 
@@ -205,7 +203,6 @@ class TelemetryView:
         """A pool's load now. Without fresh telemetry it is our own requests only."""
         now = self._clock()
         in_flight = running = waiting = 0.0
-        kv_usage: float | None = None
         fresh = 0
         for endpoint, source in self._by_pool.get(pool, ()):
             in_flight += source.in_flight
@@ -215,9 +212,7 @@ class TelemetryView:
                 in_flight += load[0]
                 running += load[1]
                 waiting += load[2]
-                if load[3] is not None and (kv_usage is None or load[3] > kv_usage):
-                    kv_usage = load[3]
-        return TelemetryLoad(in_flight, running, min(waiting, max(in_flight - running, 0.0)), kv_usage, fresh)
+        return TelemetryLoad(in_flight, running, min(waiting, max(in_flight - running, 0.0)), fresh)
 
     def identity(self, url: str) -> Identity:
         """An endpoint's version and models; empty while unknown."""

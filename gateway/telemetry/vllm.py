@@ -95,10 +95,6 @@ class Snapshot:
     positions: int
     """Draft positions, k; 0 where unknown."""
 
-    @property
-    def models(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(reading.key.model for reading in self.readings))
-
 
 def position(index: int) -> str:
     """The name of a draft position's counter in a reading."""

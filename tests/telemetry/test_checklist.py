@@ -47,7 +47,7 @@ def test_acceptance_is_of_the_window() -> None:
         total = 1e6 + step * 20
         r.clock.now += 1.0
         r.page(MTP, drafting(total, first / total, second / total))
-    found = r.checklist.acceptance("mtp", "e4b")
+    found = r.checklist.reports()[0].acceptance
 
     assert found is not None
     assert found.positions == pytest.approx((0.5, 0.3), abs=0.01)
@@ -115,7 +115,7 @@ def test_two_endpoints_are_summed() -> None:
     r.clock.now += 1.0
     r.page(MTP, drafting(900, 0.5))
     r.page(OTHER, drafting(100, 0.1))
-    found = r.checklist.acceptance("mtp", "e4b")
+    found = r.checklist.reports()[0].acceptance
 
     assert found is not None
     assert found.rate == pytest.approx(0.46)
@@ -130,7 +130,6 @@ def test_unknown_without_counters() -> None:
     (report,) = r.checklist.reports()
 
     assert (report.state, report.acceptance, report.gain) == (MtpState.UNKNOWN, None, None)
-    assert r.checklist.acceptance("mtp", "e4b") is None
 
 
 def test_slow_tokens_beat_high_acceptance() -> None:
@@ -208,12 +207,10 @@ def test_acceptance_by_task() -> None:
     for _ in range(10):
         r.checklist.observe_request("mtp", "e4b", Task.CODE, SpecSample(50, 100, 65, (38, 27)))
     r.checklist.observe_request("mtp", "e4b", Task.CHAT, SpecSample(50, 100, 30, (20, 10)))
-    code = r.checklist.acceptance("mtp", "e4b", Task.CODE)
+    by_task = r.checklist.reports()[0].by_task
 
-    assert code is not None
-    assert code.rate == pytest.approx(0.65)
-    assert r.checklist.acceptance("mtp", "e4b", Task.CHAT) is None
-    assert list(r.checklist.reports()[0].by_task) == [Task.CODE]
+    assert list(by_task) == [Task.CODE]
+    assert by_task[Task.CODE].rate == pytest.approx(0.65)
 
 
 def test_evidence_that_fades_leaves_unknown() -> None:

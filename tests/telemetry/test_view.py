@@ -12,8 +12,8 @@ from tests.telemetry.helpers import FakeEndpoint, drafting, engine, pool, rig
 A, B = "http://a", "http://b"
 
 
-def _load(running: float, waiting: float = 0.0, **more: float) -> str:
-    return engine(num_requests_running=running, num_requests_waiting=waiting, **more)
+def _load(running: float, waiting: float = 0.0) -> str:
+    return engine(num_requests_running=running, num_requests_waiting=waiting)
 
 
 def test_a_stale_snapshot_is_none() -> None:
@@ -46,14 +46,14 @@ def test_own_requests_since_the_scrape_are_counted() -> None:
 
 
 def test_a_pools_load_is_that_of_all_its_endpoints() -> None:
-    """Loads add up, the fullest cache counts, and an endpoint without telemetry adds our own requests only."""
+    """Loads add up, and an endpoint without telemetry adds our own requests only."""
     r = rig(pool("plain", A, B, "http://c"))
-    r.page(A, _load(4.0, 1.0, kv_cache_usage_perc=0.2))
-    r.page(B, _load(2.0, 0.0, kv_cache_usage_perc=0.7))
+    r.page(A, _load(4.0, 1.0))
+    r.page(B, _load(2.0, 0.0))
     r.pools.pools[0].endpoints[2].in_flight = 6
     load = r.view.pool_load("plain")
 
-    assert (load.in_flight, load.waiting, load.running, load.kv_usage, load.fresh) == (13.0, 1.0, 6.0, 0.7, 2)
+    assert (load.in_flight, load.waiting, load.running, load.fresh) == (13.0, 1.0, 6.0, 2)
 
 
 def test_unknown_load_is_not_idle_and_unknown_pools_are_empty() -> None:
