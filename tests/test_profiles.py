@@ -101,7 +101,8 @@ def test_every_profile_is_sane(hardware: str) -> None:
         assert profile.step_seconds(4, 0) < profile.step_seconds(4, 1) < profile.step_seconds(4, MAX_DRAFT_TOKENS)
         lengths = [profile.mean_acceptance_length(t, 2) for t in (Task.STRUCTURED_JSON, Task.CHAT, Task.CODE)]
         assert 1 < lengths[0] < lengths[1] < lengths[2] < 3
-        assert profile.ttft(100, 0) < profile.ttft(1000, 0) < profile.ttft(1000, 32)
+        assert profile.ttft(100, 0) < profile.ttft(1000, 0)
+        assert profile.ttft(256, 0) < profile.ttft(256, 32) < profile.ttft(4000, 32)
         assert profile.prefill_seconds(256, 0) < profile.prefill_seconds(256, 2)
         assert all(profile.acceptance(task, 2) for task in Task)
 

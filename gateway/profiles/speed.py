@@ -173,7 +173,8 @@ class Profile:
     def ttft(self, input_tokens: float, running: float, k: int = 0) -> float:
         """Seconds from arrival to the first token, with no queue, beside `running` other requests.
 
-        A newcomer waits half a step on average, then shares its prefill's step with the running batch.
+        A newcomer waits half a step on average, then shares its prefill's step with the running batch. A real engine
+        schedules ahead, so beside 5 to 20 others first tokens came 8 to 22 ms later than this (E4B on an H200).
         """
         if running < 1.0:
             return self.prefill_seconds(input_tokens, k)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.profiles import Profile, get_profile
-from gateway.simulate import served
+from gateway.simulate import halves, served
 from gateway.simulate.measured import ACCEPTANCE, CODE, PROSE, TABLES, replay
 from gateway.simulate.playing import LONE, Shape, closed, mean_time, mean_tpot, steady, wave
 from gateway.simulate.tables import KnownTable, Row, known_tables
@@ -158,7 +158,8 @@ def _open(table: KnownTable) -> Iterator[Point]:
 
 
 def _arms(table: KnownTable) -> Iterator[Point]:
-    for row, ms in served.replay(table.name):
+    replayed = (halves if table.name in halves.TABLES else served).replay(table.name)
+    for row, ms in replayed:
         load = f"{row['clients']} clients" if row["clients"] else f"{row['rate']}/s"
         yield Point(f"{row['model']} at {load}, {row['arm']}, {row['kind']}", float(row["e2e_ms"]), ms)
 
@@ -197,7 +198,7 @@ _PREDICTORS: Mapping[str, Callable[[KnownTable], Iterator[Point]]] = {
     "h200-waves": _waves,
     "h200-closed": _closed,
     **dict.fromkeys(TABLES, _open),
-    **dict.fromkeys(served.TABLES, _arms),
+    **dict.fromkeys((*served.TABLES, *halves.TABLES), _arms),
     "spark-longform": _longform,
     "spark-short": _short,
     "g4-depth": _depth,

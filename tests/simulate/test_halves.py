@@ -1,0 +1,69 @@
+"""The arms with a CUDA graph for every batch and one real card: played again, and what they say of a stall."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.profiles import get_profile
+from gateway.simulate.graphs import covered
+from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, Half
+from gateway.simulate.served import FRONT, SEATS, TASKS, K, Load
+from gateway.simulate.tables import rows_of
+from tests.benchmarks.gpu_logs import LENGTHS, Answer, fit, met
+from tests.benchmarks.report_data import read
+
+LOADS = (Load(10.0, 0, 9.0), Load(30.0, 0, 9.0), Load(0.0, 24, 9.0))
+FIGURES = read("gpu-graphs-e4b")
+
+
+def test_the_rows_are_the_figures_that_were_measured() -> None:
+    """Mean times by arm, load and kind, none left out."""
+    measured = {
+        (cell["arm"], f"{cell.get('rate', ''):g}" if "rate" in cell else "", str(cell.get("clients", "")), kind): cell[
+            "classes"
+        ][kind]["e2e_ms"]["mean"]
+        for cell in FIGURES["cells"]
+        for kind in TASKS
+    }
+
+    rows = rows_of(TABLES[0])
+    assert {(r["arm"], r["rate"], r["clients"], r["kind"]): float(r["e2e_ms"]) for r in rows} == measured
+    assert {row["arm"] for row in rows} == ORDERS.keys()
+
+
+def test_every_batch_that_was_seen_has_its_graph() -> None:
+    """As the engines' own dispatcher counted: no decode step was without one."""
+    for k in (0, K):
+        assert all(covered(batch, k, SIZES[k], SEATS) for batch in range(1, 65))
+
+
+def test_the_twin_keeps_the_stall_that_it_had() -> None:
+    """The real engine has the profile's, whichever side it is on."""
+    prefill = get_profile("h200", "e4b").prefill
+    plain, mtp = [[e.speeds.stall(1) for e in Half("static", "e4b", real)._engines.values()] for real in (0, 1)]
+
+    assert plain == pytest.approx([prefill.stall / 1000, (TWIN_STALL + TWIN_MTP_STALL) / 1000])
+    assert mtp == pytest.approx([TWIN_STALL / 1000, (prefill.stall + prefill.mtp_stall) / 1000])
+
+
+def test_the_profiles_stall_is_what_the_engines_logs_say() -> None:
+    """The fit that found a joining prompt's cost in the gateways' logs finds as much in the simulated ones'."""
+    found: dict[bool, list[Answer]] = {False: [], True: []}
+    later = 0.0
+    for arm, orders in ORDERS.items():
+        for real in orders:
+            half = Half(arm, "e4b", real)
+            list(half.rounds(LOADS))
+            for job in half.answered:
+                drafts = arm == "all-MTP" or (real == 1 and arm != "all-plain")
+                task = job.prompt.task.value
+                times = (later + FRONT + job.first, later + FRONT + job.ended)
+                found[drafts].append(Answer("real", drafts, task, job.tokens, *times))
+            later += 2 * half.clock.now
+    for drafts, answers in found.items():
+        (_, _, join), _, explained = fit(met(answers, K, SIZES[K if drafts else 0], LENGTHS), graphs=False)
+        known = [row for row in FIGURES["fits"]["rows"] if row["real"] and (row["engine"] == "mtp") == drafts]
+        mean = sum(row["join_ms"] * row["answers"] for row in known) / sum(row["answers"] for row in known)
+
+        assert join == pytest.approx(mean, rel=0.08)
+        assert explained > 0.9
