@@ -169,6 +169,7 @@ def compose(
     )
     store = open_store(
         settings.redis_url,
+        redis_wait=settings.redis_wait / 1000,
         replica=replica,
         rng=rng,
         processes=settings.workers,

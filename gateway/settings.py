@@ -45,6 +45,9 @@ class Settings:
     shadow_policy: str = _setting("", "second policy file, whose decisions are only counted and compared")
     canary_policy: str = _setting("", "second policy file, which really decides for a share of the requests")
     redis_url: str = _setting("", "state shared by all replicas: redis://, rediss://, or Sentinel and Cluster URLs")
+    redis_wait: int = _setting(
+        4, "milliseconds a request waits for Redis; later, limits are counted by share", bounds=(1, 10_000)
+    )
 
 
 _METAVARS = {

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -54,6 +54,10 @@ class RedisSettings:
     """Until the view of a replica that died is gone."""
     log_length: int = 100_000
     """Entries, about."""
+
+    def waiting(self, seconds: float) -> RedisSettings:
+        """The same for requests that may wait so long, which a pipeline must outlast."""
+        return replace(self, patience=seconds, deadline=max(self.deadline, seconds))
 
 
 DEFAULTS = RedisSettings()

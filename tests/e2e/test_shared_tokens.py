@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -14,7 +13,7 @@ import redis
 
 from tests.answers import completion, stream
 from tests.e2e.events import delta
-from tests.e2e.test_replicas import PATH, SECRETS, bearer, policy_file, replicas, until
+from tests.e2e.test_replicas import AUTH, PATH, PATIENT, SECRET, policy_file, replicas, until
 from tests.raw_client import ask, chat, connected, counted
 from tests.redis_server import RedisServer, redis_server
 from tests.stub import Stub
@@ -22,8 +21,6 @@ from tests.stub import Stub
 LIMIT = 600
 """Few enough that all of it is used within the minute on a slow machine, where each answer is told a second later."""
 USED = 100
-PATIENCE = 30.0
-"""Seconds for one key's turn, of which it takes about eight."""
 WHOLE = completion(60, USED - 60)
 
 
@@ -33,26 +30,11 @@ def server() -> Iterator[RedisServer]:
         yield running
 
 
-def used(server: RedisServer, key: str) -> int:
+def used(server: RedisServer) -> int:
     """Tokens of the key that Redis counts against the limit."""
     with redis.Redis(port=server.port, decode_responses=True) as client:
-        rows = [client.hgetall(name) for name in client.scan_iter(f"*{key}:tokens*")]
+        rows = [client.hgetall(name) for name in client.scan_iter("*k:tokens*")]
     return sum(int(units) for row in rows for slot, units in row.items() if slot != "epoch")
-
-
-async def with_a_key(scenario: Callable[[str, str], Awaitable[None]]) -> None:
-    """Plays a scenario, from a key's name and secret, with one key after another until it holds.
-
-    On a busy machine Redis may take longer than the 4 ms that a request waits for it; then each gateway decides by its
-    share, and what it let through is told later.
-    """
-    for number, secret in enumerate(SECRETS):
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await scenario(f"k{number or ''}", secret)
-        except (AssertionError, TimeoutError, pytest.fail.Exception):
-            if secret == SECRETS[-1]:
-                raise
 
 
 async def refusals(url: str) -> float:
@@ -60,41 +42,36 @@ async def refusals(url: str) -> float:
     return await counted(url, "gateway_requests_total", model="m", outcome="rejected")
 
 
+async def refusal(url: str) -> openai.RateLimitError:
+    """The SDK's error for one request more than the key may send."""
+    async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=SECRET, max_retries=0) as client:
+        with pytest.raises(openai.RateLimitError, match=f"{LIMIT} tokens per minute") as refused:
+            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], max_tokens=4)
+    return refused.value
+
+
 async def test_what_answers_cost_is_exact_over_two_gateways(server: RedisServer, tmp_path: Path) -> None:
     """OPS-04: answers of 100 tokens under 600 a minute: six pass, by turns, and both then refuse in OpenAI's shape
     for as long as it takes; each refusal counts for its model."""
     async with Stub(WHOLE) as stub:
         policy = policy_file(tmp_path, stub.url, f", tokens_per_minute: {LIMIT}")
-        async with replicas(policy, server.url) as urls:
+        async with replicas(policy, server.url, wait=PATIENT) as urls:
+            for number in range(LIMIT // USED):
+                answer = await ask(urls[number % 2], chat(max_tokens=4), headers=AUTH)
+                assert answer.status == 200
 
-            async def scenario(key: str, secret: str) -> None:
-                sent, before = len(stub.requests), [await refusals(url) for url in urls]
-                for number in range(LIMIT // USED):
-                    answer = await ask(urls[number % 2], chat(max_tokens=4), headers=bearer(secret))
-                    assert answer.status == 200
+                async def told(by_now: int = (number + 1) * USED) -> bool:
+                    return used(server) == by_now
 
-                    async def told(by_now: int = (number + 1) * USED) -> bool:
-                        return used(server, key) == by_now
-
-                    # What an answer cost beyond its estimate is told within a second.
-                    await until(told)
-                for url, earlier in zip(urls, before, strict=True):
-                    refused = await refusal(url, secret)
-                    assert refused.code == "rate_limit_exceeded"
-                    assert 1 <= int(refused.response.headers["retry-after"]) <= 62
-                    assert await refusals(url) == earlier + 1.0
-                assert len(stub.requests) - sent == LIMIT // USED
-                assert used(server, key) == LIMIT
-
-            await with_a_key(scenario)
-
-
-async def refusal(url: str, secret: str) -> openai.RateLimitError:
-    """The SDK's error for one request more than the key may send."""
-    async with openai.AsyncOpenAI(base_url=url + "/v1", api_key=secret, max_retries=0) as client:
-        with pytest.raises(openai.RateLimitError, match=f"{LIMIT} tokens per minute") as refused:
-            await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], max_tokens=4)
-    return refused.value
+                # What an answer cost beyond its estimate is told within a second.
+                await until(told)
+            for url in urls:
+                refused = await refusal(url)
+                assert refused.code == "rate_limit_exceeded"
+                assert 1 <= int(refused.response.headers["retry-after"]) <= 62
+                assert await refusals(url) == 1.0
+            assert len(stub.requests) == LIMIT // USED
+            assert used(server) == LIMIT
 
 
 async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path: Path) -> None:
@@ -102,37 +79,32 @@ async def test_what_runs_is_counted_before_it_ends(server: RedisServer, tmp_path
     fetched ahead a second later, and never one more; leaving them is no way around the limit."""
     async with Stub(stream(delta("one"), finish=False)) as stub:
         policy = policy_file(tmp_path, stub.url, f", tokens_per_minute: {LIMIT}")
-        async with replicas(policy, server.url) as urls:
+        async with replicas(policy, server.url, wait=PATIENT) as urls, AsyncExitStack() as clients:
 
-            async def scenario(key: str, secret: str) -> None:
-                async with AsyncExitStack() as clients:
+            async def passes(url: str) -> int | None:
+                """What is left after it, as the answer tells; None where it is refused."""
+                client = await clients.enter_async_context(connected(url))
+                await client.send(PATH, json.dumps(chat(stream=True)).encode(), headers=AUTH)
+                status, headers = await client.head()
+                assert status in (200, 429)
+                assert used(server) <= LIMIT
+                return int(dict(headers)["x-ratelimit-remaining-tokens"]) if status == 200 else None
 
-                    async def passes(url: str) -> int | None:
-                        """What is left after it, as the answer tells; None where it is refused."""
-                        client = await clients.enter_async_context(connected(url))
-                        await client.send(PATH, json.dumps(chat(stream=True)).encode(), headers=bearer(secret))
-                        status, headers = await client.head()
-                        assert status in (200, 429)
-                        assert used(server, key) <= LIMIT
-                        return int(dict(headers)["x-ratelimit-remaining-tokens"]) if status == 200 else None
+            left = await passes(urls[0])
+            assert left is not None
+            estimate = LIMIT - left
+            fitting, passed = LIMIT // estimate, 1
 
-                    left = await passes(urls[0])
-                    assert left is not None
-                    estimate = LIMIT - left
-                    fitting, passed = LIMIT // estimate, 1
+            async def filled() -> bool:
+                nonlocal passed
+                passed += sum([await passes(url) is not None for url in urls])
+                return passed >= fitting
 
-                    async def filled() -> bool:
-                        nonlocal passed
-                        passed += sum([await passes(url) is not None for url in urls])
-                        return passed >= fitting
+            await until(filled)
+            await filled()
+            assert passed == fitting > 1
+            await clients.aclose()
 
-                    await until(filled)
-                    await filled()
-                    assert passed == fitting > 1
-                    await clients.aclose()
-
-                    await stub.until(lambda: stub.open == 0)
-                    assert passed * estimate <= used(server, key) <= LIMIT
-                    assert await passes(urls[0]) is None
-
-            await with_a_key(scenario)
+            await stub.until(lambda: stub.open == 0)
+            assert passed * estimate <= used(server) <= LIMIT
+            assert await passes(urls[0]) is None
