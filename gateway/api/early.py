@@ -64,16 +64,17 @@ class EarlyBeats:
         body = opened.first or b""
         while len(body) <= GATHER_BYTES and (piece := await response.read()):
             body += piece
-        self._exchange.status, self._exchange.result = response.status, result_of(response.status)
-        if response.status < 400:
+        self._exchange.status, self._exchange.result = response.status, result_of(response.status, opened.fault)
+        if response.status < 400 and opened.fault is None:
             await self._down.end(b"data: " + body.replace(b"\r", b"").replace(b"\n", b"") + b"\n\n")
         else:
-            await self._down.end(self._dialect.event(_told(response.status, body), b""))
+            await self._down.end(self._dialect.event(_told(opened.fault or response.status, body), b""))
 
 
 def _told(status: int, body: bytes) -> GatewayError:
     """A back end's error, to be put into a dialect's form."""
-    error = UpstreamError(f"the back end answered with status {status}")
+    what = f"status {status}" if status >= 400 else "what is no answer"
+    error = UpstreamError(f"the back end answered with {what}")
     error.status = status
     with suppress(ValueError):
         data = json.loads(body)

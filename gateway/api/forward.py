@@ -184,6 +184,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         first=partial(_first, incoming.exchange),
         extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),
         stream=stream,
+        json=features is not None,
         key=key.name if key else None,
         priority=key.priority if key else 0,
     )

@@ -19,7 +19,7 @@ from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.types import Result
-from gateway.upstream.client import Headers, Response
+from gateway.upstream.client import Headers
 from gateway.upstream.proxy import GATHER_BYTES, Opened
 
 HEARTBEAT = b": keep-alive\n\n"
@@ -57,7 +57,7 @@ async def relay_whole(
             pieces.append(piece)
             size += len(piece)
         if response.ended or not piece:
-            return await _send_gathered(exchange, down, response, headers, b"".join(pieces), dialect, rewrite)
+            return await _send_gathered(exchange, down, opened, headers, b"".join(pieces), dialect, rewrite)
     # Too large to gather (audio, images, embeddings in bulk): from here on piece by piece, unchanged.
     await down.start(response.status, headers)
     exchange.status = response.status
@@ -66,19 +66,22 @@ async def relay_whole(
     while piece := await response.read():
         await down.piece(piece)
     await down.end()
-    exchange.result = result_of(response.status)
+    exchange.result = result_of(response.status, opened.fault)
 
 
 async def _send_gathered(
     exchange: Exchange,
     down: Downstream,
-    response: Response,
+    opened: Opened,
     headers: Headers,
     body: bytes,
     dialect: Dialect,
     rewrite: Rewrite | None,
 ) -> None:
-    if response.status == 200:
+    response = opened.response
+    if opened.fault is not None:
+        exchange.error = "no_answer"
+    elif response.status == 200:
         exchange.usage = dialect.usage(body)
         exchange.finish_reason = dialect.finish_reason(body)
         if exchange.on_first:
@@ -89,13 +92,15 @@ async def _send_gathered(
         headers = [(name, value) for name, value in headers if name != b"content-length"]
         headers.append((b"content-length", str(len(body)).encode()))
     exchange.status = response.status
-    exchange.result = result_of(response.status)
+    exchange.result = result_of(response.status, opened.fault)
     await down.start(response.status, headers)
     await down.end(body)
 
 
-def result_of(status: int) -> Result:
-    """How an answer of the back end counts by its status."""
+def result_of(status: int, fault: int | None = None) -> Result:
+    """How an answer of the back end counts by its status, or by its `fault` (see `Opened`) where that is good."""
+    if fault is not None:
+        status = fault or 502
     if status < 400:
         return Result.OK
     # 401 and 403 are the gateway's own key being refused: nothing that the client did wrong.

@@ -34,14 +34,12 @@ from gateway.upstream.retry import (
     Moved,
     class_of,
     class_of_answer,
-    error_code,
-    first_event_ended,
+    first_event,
 )
+from gateway.upstream.verdict import fault_of
 
 GATHER_BYTES = 4_194_304
 """A whole answer up to this size is gathered before its status goes out."""
-FIRST_EVENT_BYTES = 65_536
-"""A first event longer than this is taken for content."""
 SAME_POOL = 2
 """Attempts in one pool before the next pool comes first."""
 
@@ -75,6 +73,8 @@ class Call:
     """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
     stream: bool = False
     """The answer comes in pieces, if it is a good one."""
+    json: bool = False
+    """A good answer is a JSON object, or a stream of events."""
     priority: int = 0
     key: str | None = None
     exclude: frozenset[str] = frozenset()
@@ -90,6 +90,8 @@ class Opened:
     first: bytes | None
     """What has been read of the body; None where nothing has."""
     streams: bool
+    fault: int | None = None
+    """Of a good status that comes without an answer: the error's own status, or 0. See `verdict`."""
 
 
 class Attempts:
@@ -146,7 +148,9 @@ class Attempts:
             pool.budget.deposit(lease.since)
         while True:
             opened, error = await self._try(lease)
-            reason = class_of_answer(opened.response.status, opened.first) if opened else class_of(error)
+            reason = class_of(error)
+            if opened:
+                reason = class_of_answer(opened.response.status, opened.first, opened.fault, streams=opened.streams)
             if reason in FREE:
                 self.count -= 1
             else:
@@ -268,26 +272,20 @@ async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
         return Opened(lease, response, None, streams)
     try:
         first = await response.read()
-        if not lease.refused:
+        fault = None if streams else fault_of(response, first, streams=False, json=call.json)
+        # A page with a good status does not show that the engine works.
+        if fault is None and not lease.refused:
             lease.first_byte(pools.clock())
-        first = await (_first_event(response, first) if streams else _gather(response, first))
+        if streams or not response.ended:
+            first = await (first_event(response, first) if streams else _gather(response, first))
+            fault = fault_of(response, first, streams=streams, json=call.json)
     except BaseException:
         response.close()
         raise
-    if streams and status == 200 and (code := error_code(first)) is not None:
+    if fault is not None:
         lease.refused = True
-        lease.client_fault = 400 <= code < 500
-    return Opened(lease, response, first, streams)
-
-
-async def _first_event(response: Response, first: bytes) -> bytes:
-    """Reads on until an event is whole, so that comments and cuts in the middle cannot hide an error."""
-    while first and len(first) < FIRST_EVENT_BYTES and not first_event_ended(first):
-        piece = await response.read()
-        if not piece:
-            break
-        first += piece
-    return first
+        lease.client_fault = 400 <= fault < 500
+    return Opened(lease, response, first, streams, fault)
 
 
 async def _gather(response: Response, first: bytes) -> bytes:

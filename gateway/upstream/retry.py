@@ -7,6 +7,8 @@
     status_502/3  the back end says that it cannot now (vLLM refuses
                   admission with 503)                                   yes
     error_event   a 200 stream whose first event is an error            yes, unless its code is a 4xx
+    no_answer     a 200 with a page, half an object or an error object  likewise
+                  in its body; another status below 400
     moved         the endpoint was found dead while the request waited  yes, without the budget: the dead do no work
     hung          no first byte in time, for this request or any other
                   there: the endpoint counts as dead from then on       yes
@@ -33,7 +35,7 @@ import re
 from email.utils import parsedate_to_datetime
 
 from gateway.errors import BadUpstreamResponse, ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
-from gateway.upstream.client import Headers
+from gateway.upstream.client import Headers, Response
 from gateway.upstream.window import Window
 
 RETRY_STATUSES = frozenset({502, 503})
@@ -48,6 +50,9 @@ WITHOUT_BUDGET = FREE | {"moved"}
 
 OVERDUE = 2.0
 """A request counts as stuck, and not as long, if its limit for the first byte is this many times the expected time."""
+
+FIRST_EVENT_BYTES = 65_536
+"""A first event longer than this is taken for content."""
 
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
 _ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"error")')
@@ -116,17 +121,18 @@ def class_of(error: Exception | None) -> str | None:
     return None
 
 
-def class_of_answer(status: int, first: bytes | None) -> str | None:
+def class_of_answer(status: int, first: bytes | None, fault: int | None = None, *, streams: bool = True) -> str | None:
     """The class of an answer that is worth retrying elsewhere; None for one to relay. `first` is a stream's first
-    event."""
+    event, else all of the answer; `fault` is what `error_code` or `verdict` says of it."""
     if status in RETRY_STATUSES:
         return f"status_{status}"
-    if first is None or status != 200:
+    if first is None or status >= 400:
         return None
-    if not first:
+    if not first and status == 200:
         return "lost"
-    code = error_code(first)
-    return None if code is None or 400 <= code < 500 else "error_event"
+    if fault is None or 400 <= fault < 500:
+        return None
+    return "error_event" if streams else "no_answer"
 
 
 def error_code(first: bytes) -> int | None:
@@ -144,6 +150,16 @@ def error_code(first: bytes) -> int | None:
             found = _CODE.search(data)
             return int(found[1]) if found else 0
     return None
+
+
+async def first_event(response: Response, first: bytes) -> bytes:
+    """Reads on until an event is whole, so that comments and cuts in the middle cannot hide an error."""
+    while first and len(first) < FIRST_EVENT_BYTES and not first_event_ended(first):
+        piece = await response.read()
+        if not piece:
+            break
+        first += piece
+    return first
 
 
 def first_event_ended(buffer: bytes) -> bool:

@@ -89,9 +89,9 @@ class TestFirstEvent:
 
     def test_an_error_that_is_the_requests_own_is_relayed(self) -> None:
         """A 400 that comes in band after 200 would come from every other endpoint too."""
-        assert class_of_answer(200, b'data: {"error":{"code":400}}\n\n') is None
-        assert class_of_answer(200, b'data: {"error":{"code":500}}\n\n') == "error_event"
-        assert class_of_answer(200, b'data: {"error":{}}\n\n') == "error_event"
+        assert class_of_answer(200, b'data: {"error":{"code":400}}\n\n', 400) is None
+        assert class_of_answer(200, b'data: {"error":{"code":500}}\n\n', 500) == "error_event"
+        assert class_of_answer(200, b'data: {"error":{}}\n\n', 0) == "error_event"
 
     def test_an_empty_stream_delivered_nothing(self) -> None:
         """RETRY-08: 200 and then nothing at all is a failure."""

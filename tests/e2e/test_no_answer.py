@@ -1,0 +1,143 @@
+"""A 200 that is no answer: a page of a proxy before the engine, JSON that is cut short, an error in disguise."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+
+import pytest
+
+from gateway.types import Result
+from gateway.upstream.breaker import Gate
+from tests.answers import completion, reply, text
+from tests.gateways import gateway, one_pool
+from tests.raw_client import ask, chat
+from tests.stub import Answer, Stub
+
+PAGE = b"<!doctype html>\n<html><body>Please sign in</body></html>"
+JSON = [("content-type", "application/json")]
+HTML = [("content-type", "text/html; charset=utf-8")]
+CUT = b'{"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant"}'
+ERROR = {"error": {"message": "CUDA error", "type": "InternalServerError", "param": None, "code": 500}}
+
+NO_ANSWERS = {
+    "page": text(PAGE, 200, HTML),
+    "page that says it is JSON": text(PAGE, 200, JSON),
+    "words": text(b"upstream connect error", 200, [("content-type", "text/plain")]),
+    "cut": text(CUT, 200, JSON),
+    "cut after a brace": text(CUT.removesuffix(b"}") + b', "content": {}', 200, JSON),
+    "empty": text(b"", 200, JSON),
+    "list": text(b"[]", 200, JSON),
+    "error": reply(ERROR),
+    "error at the top": reply({"object": "error", "message": "CUDA error", "code": 500}),
+    "redirect": text(b"", 302, [("location", "https://login.example/")]),
+    "nothing": text(b"", 204),
+}
+GOOD = completion(3, 5)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_what_is_no_answer_is_asked_for_elsewhere(name: str, stream: bool) -> None:
+    """RETRY-08, ERROR-04: nothing was delivered yet, so another endpoint answers, and the first one is blamed."""
+    async with Stub(NO_ANSWERS[name]) as bad, Stub(GOOD) as good, gateway(one_pool(bad.url, good.url)) as running:
+        answers = [await ask(running.url, chat(stream=stream)) for _ in range(4)]
+        await running.until(lambda: running.counted("gateway_requests_total") == 4)
+
+        assert [(answer.status, "choices" in answer.json()) for answer in answers] == [(200, True)] * 4
+        assert len(good.requests) == 4
+        assert running.counted("gateway_requests_total", outcome="ok") == 4
+        assert running.counted("gateway_retries_total") == len(bad.requests) > 0
+        first = next(one for one in running.core.pools["plain"].endpoints if one.url == bad.url)
+        assert first.breaker.consecutive == len(bad.requests)
+
+
+@pytest.mark.parametrize("name", NO_ANSWERS)
+async def test_what_is_no_answer_passes_unchanged_if_there_is_nothing_better(name: str) -> None:
+    """ERROR-04: the client sees what the back end said, byte for byte; metrics and breaker know better."""
+    breaker = ", breaker: {failures: 3, shut: 60s}"
+    async with Stub(NO_ANSWERS[name]) as bad, gateway(one_pool(bad.url, extra=breaker)) as running:
+        through = [await ask(running.url, chat()) for _ in range(3)]
+        direct = await ask(bad.url, chat())
+        await running.until(lambda: running.counted("gateway_requests_total") == 3)
+
+        assert {(answer.status, answer.body) for answer in through} == {(direct.status, direct.body)}
+        assert {answer.header("content-type") for answer in through} == {direct.header("content-type")}
+        assert running.counted("gateway_requests_total", outcome="backend_error") == 3
+        assert running.core.pools["plain"].endpoints[0].breaker.gate is Gate.SHUT
+        assert running.in_flight == 0
+
+
+async def test_an_error_in_disguise_that_blames_the_request_is_the_clients() -> None:
+    """RETRY-02: a 400 that comes with the status 200 goes nowhere else and marks no back end."""
+    wrong = reply({"error": {"message": "too long", "type": "BadRequestError", "code": 400}})
+    async with Stub(wrong) as one, Stub(wrong) as other, gateway(one_pool(one.url, other.url)) as running:
+        answers = [await ask(running.url, chat()) for _ in range(10)]
+        await running.until(lambda: running.counted("gateway_requests_total") == 10)
+
+        assert {answer.status for answer in answers} == {200}
+        assert len(one.requests) + len(other.requests) == 10
+        assert running.counted("gateway_requests_total", outcome="client_error") == 10
+        assert all(endpoint.breaker.gate is Gate.OPEN for endpoint in running.core.pools["plain"].endpoints)
+
+
+BODY = json.dumps({"choices": [{"index": 0, "message": {"content": "}<html>"}}]}).encode()
+ANSWERS: dict[str, tuple[Answer, bytes]] = {
+    "packed": ((text(gzip.compress(BODY), 200, [*JSON, ("content-encoding", "gzip")])), gzip.compress(BODY)),
+    "spaced": (text(b" \r\n" + BODY + b"\n\n", 200, JSON), b" \r\n" + BODY + b"\n\n"),
+    "without a type": (text(BODY), BODY),
+    "infinite": (text(b'{"logprob": -Infinity, "x": NaN}', 200, JSON), b'{"logprob": -Infinity, "x": NaN}'),
+    "no UTF-8": (text(b'{"choices": [], "x": "\xff"}', 200, JSON), b'{"choices": [], "x": "\xff"}'),
+    "no error": (text(b'{"error": null, "choices": []}', 200, JSON), b'{"error": null, "choices": []}'),
+    "deep": (text(b'{"x":' + b"[" * 9999 + b"]" * 9999 + b"}", 200, JSON), b'{"x":' + b"[" * 9999 + b"]" * 9999 + b"}"),
+    "long": (text(b'{"x":"' + b"a" * 6_000_000 + b'"}', 200, JSON), b'{"x":"' + b"a" * 6_000_000 + b'"}'),
+    "events of another type": (text(b"data: {}\n\ndata: [DONE]\n\n", 200), b"data: {}\n\ndata: [DONE]\n\n"),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_an_unusual_answer_is_an_answer(name: str) -> None:
+    """HEADER-01, BODY-07: packed, spaced, not quite JSON, without a type, large: it passes and counts as good."""
+    answer, body = ANSWERS[name]
+    async with Stub(answer) as stub, gateway(one_pool(stub.url)) as running:
+        got = await ask(running.url, chat())
+        await running.until(lambda: running.counted("gateway_requests_total") == 1)
+
+        assert (got.status, got.body) == (200, body)
+        assert running.counted("gateway_requests_total", outcome=Result.OK.value) == 1
+
+
+async def test_a_page_on_a_path_that_is_passed_on_is_no_answer_either() -> None:
+    """HEALTH-01: embeddings, files and what else has no form that is known here: a page in HTML is none of them."""
+    async with (
+        Stub(NO_ANSWERS["page"]) as bad,
+        Stub(text(b"RIFF")) as good,
+        gateway(one_pool(bad.url, good.url)) as running,
+    ):
+        answers = [await ask(running.url, {"model": "m", "input": "x"}, "/v1/audio/speech") for _ in range(4)]
+        await running.until(lambda: running.counted("gateway_requests_total") == 4)
+
+        assert [(answer.status, answer.body) for answer in answers] == [(200, b"RIFF")] * 4
+        assert running.counted("gateway_retries_total") == len(bad.requests) > 0
+
+
+async def test_a_page_in_a_stream_that_has_begun_is_an_error_event() -> None:
+    """TIMEOUT-05, SSE-06: after heartbeats there is no status to pass on, and a page is no event."""
+
+    async def late(call: object) -> None:
+        await hold.wait()
+        await NO_ANSWERS["page"](call)  # type: ignore[arg-type]
+
+    hold = asyncio.Event()
+    async with Stub(late) as bad, gateway(one_pool(bad.url) + "server: {heartbeat: 20ms}\n") as running:
+        asking = asyncio.create_task(ask(running.url, chat(stream=True)))
+        await running.until(lambda: running.in_flight == 1)
+        await asyncio.sleep(0.1)
+        hold.set()
+        answer = await asking
+
+        assert answer.body.startswith(b": keep-alive")
+        assert b"Please sign in" not in answer.body
+        assert b'"error"' in answer.body
+        assert b"[DONE]" not in answer.body
