@@ -30,7 +30,7 @@ from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pool import NOTHING, Pool
 from gateway.upstream.proxy import Opened
-from gateway.upstream.retry import error_code
+from gateway.upstream.verdict import fault_of
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})
 HINTS = frozenset({b"x-gateway-pool", b"x-gateway-task", b"x-gateway-output-tokens", b"x-gateway-session"})
@@ -70,9 +70,11 @@ class Picker:
             await self._talk.answer_head_only(own)
             exchange.status, exchange.result = head.status, result_of(head.status)
             return
-        response.on_first = partial(_begun, core, lease, head)
         exchange.response = response
         opened = Opened(lease, response, None, is_event_stream(head.headers))
+        response.on_first = partial(_begun, core, opened, exchange.features is not None)
+        if head.ended:
+            response.on_first(b"")
         if asked and opened.streams:
             rewrite = after(UsageHider(), rewrite)
         try:
@@ -203,10 +205,12 @@ def _heed(lease: Lease, head: ResponseHead, now: float) -> None:
         heed_refusal(lease, head.status, head.headers, now)
 
 
-def _begun(core: Core, lease: Lease, head: ResponseHead, first: bytes) -> None:
-    """Called with the beginning of the body. A stream may begin with an error, which may be the client's fault."""
-    if not lease.refused and not lease.answered:
+def _begun(core: Core, opened: Opened, json: bool, first: bytes) -> None:
+    """Called with the beginning of the body, of which a stream may begin with an error and any other may be a page."""
+    lease = opened.lease
+    opened.fault = fault = fault_of(opened.response, first, streams=opened.streams, json=json)
+    if not lease.refused and not lease.answered and (opened.streams or fault is None):
         lease.first_byte(core.clock())
-    if head.status == 200 and is_event_stream(head.headers) and (code := error_code(first)) is not None:
+    if fault is not None:
         lease.refused = True
-        lease.client_fault = 400 <= code < 500
+        lease.client_fault = 400 <= fault < 500

@@ -62,6 +62,17 @@ async def test_a_stream_cut_after_the_end_mark_is_a_whole_answer(how: str) -> No
         await ended(running, Result.OK)
 
 
+@pytest.mark.parametrize("page", [b"<html>Please sign in</html>", b'{"error": {"message": "x", "code": 500}}'])
+async def test_a_page_with_status_200_is_the_endpoints_fault(page: bytes) -> None:
+    """RETRY-08: Envoy sends it on as it is; metrics and breaker know better."""
+    async with picker(one_endpoint()) as running, running.exchange() as one:
+        await one.sent(CHAT)
+        await one.response_head(kind="text/html")
+        await one.response_body(page, ended=True)
+        await ended(running, Result.BACKEND_ERROR)
+        assert all(e.breaker.consecutive == 1 for pool in running.core.pools for e in pool.endpoints)
+
+
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("modes", [DUPLEX, BUFFERED], ids=["duplex", "buffered"])
 async def test_a_stream_cut_before_the_response_gives_its_place_back(how: str, modes: object) -> None:
