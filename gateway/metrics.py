@@ -31,7 +31,7 @@ TPOT_SECONDS = (0.002, 0.004, 0.006, 0.008, 0.01, 0.0125, 0.015, 0.02, 0.025, 0.
 OVERHEAD_SECONDS = (0.0001, 0.0002, 0.0004, 0.0008, 0.0015, 0.003, 0.006, 0.0125, 0.025, 0.05, 0.1, 0.5)
 RETRY_CLASSES = (
     *("connect", "connections", "lost", "moved", "hung", "overdue", "late"),
-    *("status_502", "status_503", "error_event", "decisions"),
+    *("status_502", "status_503", "error_event", "no_answer", "decisions"),
 )
 """Of attempts that are followed by another, see `upstream.retry`; the last is `api.labels`' own."""
 GUIDED_ACTIONS = ("translate", "refuse", "pass")

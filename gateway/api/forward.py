@@ -23,7 +23,7 @@ from gateway.routing.cost import longest_decode, work_of
 from gateway.types import Decision, Result, Trace
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.headers import downstream_response_headers, upstream_request_headers
+from gateway.upstream.headers import downstream_response_headers, own_location, upstream_request_headers
 from gateway.upstream.proxy import Attempts, Call, Opened
 
 BodyFor = Callable[[str], bytes | AsyncIterator[bytes]]
@@ -113,6 +113,8 @@ async def relay(
     """Hop 7. Raises GatewayError while nothing has gone to the client."""
     policy, exchange, down, dialect = incoming.active.policy, incoming.exchange, incoming.down, incoming.dialect
     headers = downstream_response_headers(opened.response.headers, rewritten=rewrite is not None)
+    if 300 <= opened.response.status < 400:
+        headers = own_location(headers, opened.lease.endpoint.url)
     headers += own_headers(core, incoming.active, exchange)
     if opened.streams:
         stream = StreamRelay(exchange, down, opened, dialect, rewrite, core.clock, policy.server.heartbeat)
@@ -132,6 +134,7 @@ def request_headers(incoming: Incoming, endpoint: Endpoint) -> Headers:
         api_key=endpoint.api_key,
         request_id=incoming.exchange.request_id.encode(),
         drop=_PACKED if incoming.head.unpacked else _NO_NAMES,
+        read=incoming.exchange.features is not None,
     )
     trace = incoming.exchange.trace
     return headers if trace is None else trace.onward(headers, endpoint.url)

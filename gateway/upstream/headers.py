@@ -2,7 +2,8 @@
 
 The back end gets the client's headers except: hop-by-hop headers and those that `Connection` names, framing and `host`
 (the connector sets its own), credentials and cookies (they are for the gateway; the endpoint's own key is set instead),
-and `x-gateway-*`. `accept-encoding` stays, because a body is relayed as it is, with its own label. `forwarded` and
+and `x-gateway-*`. `accept-encoding` stays where a body is only relayed, as it is and with its own label; an answer that
+is read here (tokens, the model's name, how it ends) is not asked for in a form that cannot be read. `forwarded` and
 `x-forwarded-*` stay too, and the peer's address is appended if given; vLLM reads it only for its access log.
 
 The client gets the back end's headers except: hop-by-hop headers, `server` and `date` (the gateway's own are sent),
@@ -11,6 +12,8 @@ The client gets the back end's headers except: hop-by-hop headers, `server` and 
 """
 
 from __future__ import annotations
+
+from urllib.parse import urlsplit, urlunsplit
 
 from gateway.upstream.client import Headers
 
@@ -43,6 +46,7 @@ _REQUEST_ONLY = frozenset(
     }
 )
 _NOT_UPSTREAM = _HOP_BY_HOP | _REQUEST_ONLY
+_NOT_UPSTREAM_READ = _NOT_UPSTREAM | {b"accept-encoding"}
 _NOT_DOWNSTREAM = _HOP_BY_HOP | {b"server", b"date", b"x-request-id", b"alt-svc"}
 _OWN = b"x-gateway-"
 _MAX_ID = 128
@@ -55,16 +59,19 @@ def upstream_request_headers(
     api_key: bytes | None = None,
     peer: bytes | None = None,
     drop: frozenset[bytes] = frozenset(),
+    read: bool = False,
 ) -> Headers:
     """The headers of a request to a back end, fit for `Connector.send`.
 
-    `api_key` is the endpoint's own, `peer` the client's address for `x-forwarded-for`, `drop` more names to leave out.
+    `api_key` is the endpoint's own, `peer` the client's address for `x-forwarded-for`, `drop` more names to leave out;
+    `read` says that the answer will be read here.
     """
     named = _named_by_connection(client_headers)
+    hidden = _NOT_UPSTREAM_READ if read else _NOT_UPSTREAM
     headers = [
         header
         for header in client_headers
-        if header[0] not in _NOT_UPSTREAM and header[0] not in named and not header[0].startswith(_OWN)
+        if header[0] not in hidden and header[0] not in named and not header[0].startswith(_OWN)
     ]
     if drop:
         headers = [header for header in headers if header[0] not in drop]
@@ -108,6 +115,24 @@ def is_event_stream(headers: Headers) -> bool:
         if name == b"content-type":
             return value[:17].lower() == b"text/event-stream"
     return False
+
+
+def own_location(headers: Headers, url: str) -> Headers:
+    """A redirect's headers, in which a `location` at the endpoint itself is made one at this gateway: vLLM names its own
+    address where it takes a slash off a path."""
+    return [(name, _local(value, url) if name == b"location" else value) for name, value in headers]
+
+
+def _local(location: bytes, url: str) -> bytes:
+    try:
+        origin, target = urlsplit(url), urlsplit(location.decode("latin-1"))
+    except ValueError:
+        return location
+    prefix = origin.path.rstrip("/")
+    if target.netloc not in ("", origin.netloc) or not target.path.startswith(prefix + "/"):
+        return location
+    path = target.path.removeprefix(prefix)
+    return urlunsplit(("", "", path, target.query, target.fragment)).encode("latin-1")
 
 
 def client_request_id(client_headers: Headers) -> bytes | None:

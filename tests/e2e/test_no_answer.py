@@ -13,7 +13,7 @@ from gateway.upstream.breaker import Gate
 from tests.answers import completion, reply, text
 from tests.gateways import gateway, one_pool
 from tests.raw_client import ask, chat
-from tests.stub import Answer, Stub
+from tests.stub import Answer, Call, Stub
 
 PAGE = b"<!doctype html>\n<html><body>Please sign in</body></html>"
 JSON = [("content-type", "application/json")]
@@ -141,3 +141,17 @@ async def test_a_page_in_a_stream_that_has_begun_is_an_error_event() -> None:
         assert b"Please sign in" not in answer.body
         assert b'"error"' in answer.body
         assert b"[DONE]" not in answer.body
+
+
+async def test_a_redirect_leads_back_to_this_gateway() -> None:
+    """HEADER-03: vLLM takes a slash off a path by a redirect to its own address, which a client may not reach."""
+
+    async def slashed(call: Call) -> None:
+        host = (call.request.get(b"host") or b"").decode()
+        answer = text(b"", 307, [("location", f"http://{host}/v1/chat/completions")])
+        await (answer if call.request.target.endswith(b"/") else GOOD)(call)
+
+    async with Stub(slashed) as stub, gateway(one_pool(stub.url)) as running:
+        got = await ask(running.url, chat(), "/v1/chat/completions/")
+
+        assert (got.status, got.header("location")) == (307, "/v1/chat/completions")

@@ -11,6 +11,7 @@ from gateway.upstream.headers import (
     framing_fault,
     has_length,
     is_event_stream,
+    own_location,
     upstream_request_headers,
 )
 
@@ -208,3 +209,25 @@ def test_length_is_marked() -> None:
     assert has_length([(b"content-length", b"3")])
     assert has_length([(b"transfer-encoding", b"chunked")])
     assert not has_length([(b"x-a", b"1")])
+
+
+@pytest.mark.parametrize(
+    ("url", "location", "local"),
+    [
+        ("http://vllm:8000", b"http://vllm:8000/v1/embeddings?x=1", b"/v1/embeddings?x=1"),
+        ("http://vllm:8000/engine/", b"http://vllm:8000/engine/v1/score", b"/v1/score"),
+        ("http://vllm:8000/engine", b"/engine/v1/score", b"/v1/score"),
+        ("http://vllm:8000", b"/v1/score", b"/v1/score"),
+        (
+            "http://vllm:8000",
+            b"https://login.example/?to=http://vllm:8000/",
+            b"https://login.example/?to=http://vllm:8000/",
+        ),
+        ("http://vllm:8000/engine", b"http://vllm:8000/other", b"http://vllm:8000/other"),
+        ("http://vllm:8000", b"\xff:", b"\xff:"),
+        ("http://vllm:8000", b"http://[x/", b"http://[x/"),
+    ],
+)
+def test_a_redirect_to_the_endpoint_itself_is_one_to_this_gateway(url: str, location: bytes, local: bytes) -> None:
+    """HEADER-03: a client can reach the gateway and not the back end, whose name is none of its business."""
+    assert own_location([(b"location", location), (b"x-a", b"1")], url) == [(b"location", local), (b"x-a", b"1")]
