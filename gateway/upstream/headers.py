@@ -118,7 +118,7 @@ def is_event_stream(headers: Headers) -> bool:
 
 
 def own_location(headers: Headers, url: str) -> Headers:
-    """A redirect's headers, in which a `location` at the endpoint itself is made one at this gateway: vLLM names its own
+    """A redirect's headers, in which a `location` at the endpoint itself is made one here: vLLM names its own
     address where it takes a slash off a path."""
     return [(name, _local(value, url) if name == b"location" else value) for name, value in headers]
 
