@@ -7,16 +7,18 @@ once, for all of this and for the lexicon that the prior goes by.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache, reduce
 from operator import or_
 from typing import NamedTuple
 
 from gateway.request import evidence as tasks
-from gateway.request import lexicon, tells, wish_words
+from gateway.request import lexicon, tells, vocabulary, wish_words
 from gateway.request.evidence import Scores, evidence, step_by_step
 from gateway.request.instruction import ends, locate
 from gateway.request.language import language_of
 from gateway.request.lexicon import Groups
+from gateway.request.marks import Mark, Marks
 from gateway.request.wishes import Wish, find_detail, find_wish
 from gateway.request.words import has_digit, word_list
 from gateway.types import Place
@@ -31,6 +33,18 @@ _TELLS = tells.table(
     )
 )
 _TELLING = frozenset(_TELLS)
+_TELLING_MARKS = tells.table(
+    (
+        *tasks.TELLING_MARKS,
+        *wish_words.TELLING_MARKS,
+        *((bits << tells.GROUPS_AT, (mark,)) for mark, bits in lexicon.MARKS.items()),
+    )
+)
+_MARKS = Marks(_TELLING_MARKS, {})
+_MARKS_OF = {language: Marks(_TELLING_MARKS, evidence) for language, evidence in vocabulary.MARKS.items()}
+_PHRASES_AT = tells.GROUPS_AT + len(lexicon.GROUPS)
+# Typographic quotes, dashes and the like, which stand between, make no other script.
+_OTHER_SCRIPT = re.compile("[\u0370-\u1fff\u2070-\U0010ffff]")
 _LINE = 160
 _KEPT = 1024
 _SURE = 5.0
@@ -66,6 +80,8 @@ class _Part(NamedTuple):
     groups: int
     phrases: int
     """The lexicon's, as bits."""
+    marks: list[Mark]
+    """What was found in other scripts."""
 
 
 def read_ask(user: str, system: str) -> Asking:
@@ -99,10 +115,10 @@ def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
     first, last = head.groups, tail.groups
     cut = head.text.find("\n")
     if cut >= 0:
-        first = groups_of(head.text[: min(cut, _LINE)])
+        first = _groups_in(head.text[: min(cut, _LINE)].lower(), head.marks)
     cut = tail.text.rfind("\n")
     if cut >= 0:
-        last = groups_of(tail.text[cut + 1 :][-_LINE:])
+        last = _groups_in(tail.text[cut + 1 :][-_LINE:].lower(), tail.marks)
     phrases = told.phrases | head.phrases | tail.phrases
     return Groups(told.groups, first, head.groups | tail.groups, last, phrases)
 
@@ -110,8 +126,16 @@ def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
 def groups_of(text: str) -> int:
     """The lexicon's groups in a short text, as bits."""
     lower = text.lower()
-    told = reduce(or_, map(_TELLS.__getitem__, _TELLING.intersection(word_list(lower))), 0) >> tells.GROUPS_AT
-    return told if lower.isascii() else told | lexicon.wide_in(lower, set(lower))[0]
+    return _groups_in(lower, [] if lower.isascii() else _MARKS.found(lower, set(lower)))
+
+
+def _groups_in(line: str, marks: list[Mark]) -> int:
+    """The same of a lower-case text that holds no marks but these."""
+    told = reduce(or_, map(_TELLS.__getitem__, _TELLING.intersection(word_list(line))), 0)
+    for mark in marks:
+        if mark.text in line:
+            told |= mark.told
+    return told >> tells.GROUPS_AT & lexicon.GROUP_BITS
 
 
 def _rules(told: _Part, asked: _Part) -> bool:
@@ -126,31 +150,32 @@ def _read(text: str) -> _Part:
     lower = text.lower()
     listed = word_list(lower)
     words = set(listed)
-    chars = set() if lower.isascii() else set(lower)
+    chars = set(lower) if not lower.isascii() and _OTHER_SCRIPT.search(lower) else set()
     language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
     # One look at all words leaves the few that the tables below ask for.
     words &= _TELLING
     told = reduce(or_, map(_TELLS.__getitem__, words), 0)
-    groups = told >> tells.GROUPS_AT
     phrases = lexicon.phrases_in(listed, words) if told & tells.PHRASES else 0
-    if chars:
-        wide, wide_phrases = lexicon.wide_in(lower, chars)
-        groups |= wide
-        phrases |= wide_phrases
+    marks = _MARKS_OF.get(language, _MARKS).found(lower, chars) if chars else []
+    if marks:
+        for mark in marks:
+            told |= mark.told
+        phrases |= told >> _PHRASES_AT
+    groups = told >> tells.GROUPS_AT & lexicon.GROUP_BITS
     digits = has_digit(lower)
-    scores = evidence(lower, words, told, chars, language, digits=digits)
+    scores = evidence(lower, words, marks, told, chars, language, digits=digits)
     wish = find_wish(lower, told, chars, cjk=cjk, digits=digits)
     strength = max(scores.values()) if scores else 0.0
     if wish is not None:
         strength += 3.0 if wish.firm else 2.0
     if text.rstrip().endswith(_ASKS):
         strength += 1.0
-    detail = find_detail(told, lower if cjk else "", chars)
-    return _Part(text, language, scores, wish, detail, step_by_step(lower, told), strength, groups, phrases)
+    detail = find_detail(told, cjk=cjk)
+    return _Part(text, language, scores, wish, detail, step_by_step(lower, told), strength, groups, phrases, marks)
 
 
-_NOTHING = _Part("", "und", {}, None, 0, False, 0.0, 0, 0)
+_NOTHING = _Part("", "und", {}, None, 0, False, 0.0, 0, 0, [])
 
 
 def _merge(lead: _Part, others: list[_Part], place: Place, groups: Groups) -> Asking:

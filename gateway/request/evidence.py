@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 
 from gateway.request import tells
-from gateway.request.vocabulary import PHRASES, SUBSTRINGS, WORDS
+from gateway.request.marks import Mark
+from gateway.request.vocabulary import PHRASES, WORDS
 from gateway.types import Task
 
 _OPTION_PAIRS = (("a)", "b)"), ("a.", "b."), ("a:", "b:"), ("(a", "(b"))
@@ -26,8 +27,9 @@ _BEFORE_OPTION = " \n(（\t"
 _OPTION_WORDS = frozenset(("options", "choices"))
 _OPTION_HEADS = ("options:", "choices:", "options are", "choices are", '"choices"', "options -")
 _WIDE_OPTION_HEADS = ("選択肢", "选项", "선택지")
-_WIDE_OPTION_CHARS = frozenset("肢项선bｂイ나2２②")
-_WIDE_LABEL_CHARS = frozenset("１1仮質問前장질")
+# A text without any of these holds none of the wide pairs of letters, of numbers.
+_WIDE_LETTERS = frozenset("bｂイ나")
+_WIDE_NUMBERS = frozenset("2２②")
 _QUESTION_LABELS = (
     "question:", "passage:", "context:", "premise:", "hypothesis:", "sentence 1:", "text:", "review:", "tweet:",
 )  # fmt: skip
@@ -65,6 +67,13 @@ TELLING: tells.Lists = (
     (tells.JSON, ("json",)),
 )
 """Every word that is asked for here: the others of a text need not be looked at."""
+TELLING_MARKS: tells.Lists = (
+    (tells.CHOOSE, _CHOOSE_MARKS),
+    (tells.HOW_MANY, _HOW_MANY_MARKS),
+    (tells.OPTION_HEAD, _WIDE_OPTION_HEADS),
+    (tells.QUESTION_LABEL, _WIDE_QUESTION_LABELS),
+)
+"""The same in scripts without spaces."""
 Scores = dict[Task, float]
 
 
@@ -75,14 +84,15 @@ def step_by_step(text: str, told: int) -> bool:
     return _STEPS.search(text) is not None
 
 
-def evidence(text: str, words: set[str], told: int, chars: set[str], language: str, *, digits: bool) -> Scores:
-    """Weights by task in a short lower-case text with these words of `TELLING`, what they tell (`tells`) and, where it
-    is not ASCII, these characters.
+def evidence(
+    text: str, words: set[str], marks: list[Mark], told: int, chars: set[str], language: str, *, digits: bool
+) -> Scores:
+    """Weights by task in a short lower-case text with these words of `TELLING`, these marks, what both tell (`tells`)
+    and, where its letters are not all Latin, these characters.
 
     `digits`: whether it holds any.
     """
     scores: Scores = {}
-    anchored = SUBSTRINGS.get(language)
     # Technical words stay Latin in every script.
     table = WORDS.get(language) or WORDS["en"]
     for word in table.keys() & words:
@@ -90,22 +100,18 @@ def evidence(text: str, words: set[str], told: int, chars: set[str], language: s
         if task is Task.LONG_FORM and _is_input(text, word, _DETERMINERS):
             task, weight = Task.EXTRACTION, 0.7
         scores[task] = scores.get(task, 0.0) + weight
-    if anchored is not None:
-        for char in anchored.keys() & chars:
-            _add_found(scores, anchored[char], text)
-    elif told & tells.TASK_PHRASES and language == "en":
+    for mark in marks:
+        if mark.evidence is not None:
+            task, weight = mark.evidence
+            if task is not Task.LONG_FORM or mark.text.isascii() or not _is_input(text, mark.text, _WIDE_DETERMINERS):
+                scores[task] = scores.get(task, 0.0) + weight
+    if told & tells.TASK_PHRASES and language == "en":
         for word in PHRASES.keys() & words:
-            _add_found(scores, PHRASES[word], text)
+            for phrase, task, weight in PHRASES[word]:
+                if phrase in text:
+                    scores[task] = scores.get(task, 0.0) + weight
     _add_shapes(scores, text, told, chars, digits)
     return scores
-
-
-def _add_found(scores: Scores, phrases: tuple[tuple[str, Task, float], ...], text: str) -> None:
-    for phrase, task, weight in phrases:
-        if phrase in text:
-            if task is Task.LONG_FORM and not phrase.isascii() and _is_input(text, phrase, _WIDE_DETERMINERS):
-                continue
-            scores[task] = scores.get(task, 0.0) + weight
 
 
 def _is_input(text: str, word: str, determiners: tuple[str, ...]) -> bool:
@@ -119,18 +125,16 @@ def _add_shapes(scores: Scores, text: str, told: int, chars: set[str], digits: b
     options = _options(text, told, chars)
     if options:
         # A numbered list is as often a list of questions or notes; a choice has to be asked for.
-        asked = options > 1 or told & tells.CHOOSE or _has(text, _CHOOSE_MARKS)
+        asked = options > 1 or told & tells.CHOOSE
         _add(scores, Task.MULTIPLE_CHOICE, 3 if asked else 0.7)
     if told & tells.JSON:
         _add(scores, Task.STRUCTURED_JSON, 2)
-    if (":" in text and _has(text, _QUESTION_LABELS)) or (
-        chars & _WIDE_LABEL_CHARS and _has(text, _WIDE_QUESTION_LABELS)
-    ):
+    if told & tells.QUESTION_LABEL or (":" in text and _has(text, _QUESTION_LABELS)):
         _add(scores, Task.EXTRACTION, 1)
     if digits:
         if _MATH_SIGN.search(text):
             _add(scores, Task.MATH, 1.2)
-        if (told & tells.HOW_MANY or (chars and _has(text, _HOW_MANY_MARKS))) and _TWO_NUMBERS.search(text):
+        if told & tells.HOW_MANY and _TWO_NUMBERS.search(text):
             _add(scores, Task.MATH, 2)
     if told & tells.FACT and not told & tells.OPEN and len(text) < 320 and "?" in text[-24:]:
         _add(scores, Task.SHORT_QA, 2.2)
@@ -147,14 +151,18 @@ def _add(scores: Scores, task: Task, weight: float) -> None:
 
 def _options(text: str, told: int, chars: set[str]) -> int:
     """2 where lettered options stand in the text or options are announced, 1 where they are numbered, else 0."""
-    if (told & tells.OPTIONS and _has(text, _OPTION_HEADS)) or (
-        told & tells.LETTER_B and _has_pair(text, _OPTION_PAIRS)
+    if (
+        told & tells.OPTION_HEAD
+        or (told & tells.OPTIONS and _has(text, _OPTION_HEADS))
+        or (told & tells.LETTER_B and _has_pair(text, _OPTION_PAIRS))
     ):
         return 2
-    wide = chars and chars & _WIDE_OPTION_CHARS
-    if wide and (_has(text, _WIDE_OPTION_HEADS) or _has_pair(text, _WIDE_OPTION_PAIRS)):
+    if not _WIDE_LETTERS.isdisjoint(chars) and _has_pair(text, _WIDE_OPTION_PAIRS):
         return 2
-    return int(("2" in text and _has_pair(text, _NUMBER_PAIRS)) or (bool(wide) and _has_pair(text, _WIDE_NUMBER_PAIRS)))
+    return int(
+        ("2" in text and _has_pair(text, _NUMBER_PAIRS))
+        or (not _WIDE_NUMBERS.isdisjoint(chars) and _has_pair(text, _WIDE_NUMBER_PAIRS))
+    )
 
 
 def _has_pair(text: str, pairs: tuple[tuple[str, str], ...]) -> bool:

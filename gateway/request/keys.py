@@ -59,14 +59,10 @@ def text_keys(system: str, user: str) -> TextKeys:
     head_key, tail_key = key_of(user[:_HEAD]), key_of(user[-_TAIL:])
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
     labels = line_labels(edges) if ":" in edges or "：" in edges else []
-    return TextKeys(
-        system=system_key,
-        # Python hashes a tuple of integers alike in every process.
-        template=hash((system_key, head_key, tail_key)) & _MASK if user else 0,
-        head=head_key,
-        tail=tail_key,
-        form=key_of("\x00".join(labels[:_MAX_LABELS])),
-    )
+    # Python hashes a tuple of integers alike in every process.
+    template = hash((system_key, head_key, tail_key)) & _MASK if user else 0
+    form = key_of("\x00".join(labels[:_MAX_LABELS])) if labels else 0
+    return TextKeys(system_key, template, head_key, tail_key, form)
 
 
 def thread_key(data: dict[str, object], system_key: int, first: str) -> int:

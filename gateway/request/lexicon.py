@@ -151,9 +151,6 @@ PHRASES: tuple[str, ...] = tuple(_PHRASES)
 PHRASE_BIT: dict[str, int] = {name: 1 << i for i, name in enumerate(PHRASES)}
 
 
-Starts = dict[str, tuple[tuple[str, int], ...]]
-
-
 class Groups(NamedTuple):
     """What the lexicon says of a request: bits of `GROUPS` for each window of its text, and of `PHRASES` for all."""
 
@@ -176,9 +173,9 @@ def _words() -> dict[str, int]:
     return table
 
 
-def _latin_phrases() -> Starts:
+def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
     """First word -> (phrase between spaces, its bit)."""
-    starts: Starts = {}
+    starts: dict[str, tuple[tuple[str, int], ...]] = {}
     for name, text in _PHRASES.items():
         for phrase in filter(str.isascii, text.split("|")):
             first = phrase.split()[0]
@@ -186,8 +183,8 @@ def _latin_phrases() -> Starts:
     return starts
 
 
-def _wide() -> Starts:
-    """First character -> (substring, bits of its groups and, above these, of phrases), for scripts without spaces."""
+def _marks() -> dict[str, int]:
+    """Substring -> bits of its groups and, above these, of phrases, for scripts without spaces."""
     table: dict[str, int] = {}
     for name, parts in _SCRIPT.items():
         for part in parts.lower().split():
@@ -196,16 +193,13 @@ def _wide() -> Starts:
         for part in text.split("|"):
             if not part.isascii():
                 table[part] = table.get(part, 0) | PHRASE_BIT[name] << len(GROUPS)
-    starts: Starts = {}
-    for part, bits in table.items():
-        starts[part[0]] = (*starts.get(part[0], ()), (part, bits))
-    return starts
+    return table
 
 
 WORDS = _words()
 LATIN_PHRASES = _latin_phrases()
-_WIDE = _wide()
-_GROUP_BITS = (1 << len(GROUPS)) - 1
+MARKS = _marks()
+GROUP_BITS = (1 << len(GROUPS)) - 1
 
 
 def phrases_in(words: list[str], different: set[str]) -> int:
@@ -218,13 +212,3 @@ def phrases_in(words: list[str], different: set[str]) -> int:
             if phrase in spaced:
                 mask |= bit
     return mask
-
-
-def wide_in(text: str, chars: set[str]) -> tuple[int, int]:
-    """(groups, phrases) of what is not Latin in a lower-case text of these characters, as bits."""
-    mask = 0
-    for start in _WIDE.keys() & chars:
-        for part, bits in _WIDE[start]:
-            if part in text:
-                mask |= bits
-    return mask & _GROUP_BITS, mask >> len(GROUPS)

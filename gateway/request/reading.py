@@ -57,15 +57,11 @@ def reading_key(template: int, shape: int, after_tool: bool) -> int:
 
 def read_of_ask(asking: Asking, params: Params, code: float, *, after_tool: bool) -> Reading:
     """The reading of a text that was just read; `code` is the share of its turn that is code."""
+    scores = _scores(asking, params, code, after_tool=after_tool)
+    wish, firm = asking.wish or (None, False)
+    # By position: by keyword it costs twice as much.
     return Reading(
-        place=asking.place,
-        language=asking.language,
-        task_scores=_scores(asking, params, code, after_tool=after_tool),
-        wish=asking.wish.tokens if asking.wish else None,
-        wish_firm=asking.wish.firm if asking.wish else False,
-        detail=asking.detail,
-        step_by_step=asking.step_by_step,
-        groups=tuple(asking.groups),
+        asking.place, asking.language, scores, wish, firm, asking.detail, asking.step_by_step, tuple(asking.groups)
     )
 
 

@@ -1,7 +1,7 @@
-"""What single Latin words tell about the answer: one number a word, whose bits say in which lists it stands.
+"""What single words tell about the answer: one number a word, whose bits say in which lists it stands.
 
-One look-up a word replaces an intersection of sets a list, and most words of a text stand in none. The lists are where
-they are used, in `evidence` and `wish_words`.
+One look-up a word replaces an intersection of sets a list, and most words of a text stand in none. In scripts without
+spaces a substring stands for a word (`marks`). The lists are where they are used, in `evidence` and `wish_words`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,17 @@ BRIEF = 1 << 14
 FORMAT = 1 << 15
 FIRM = 1 << 16
 """The first of the bits for firm wishes, one for each pattern."""
-TASK_PHRASES = 1 << 22
-PHRASES = 1 << 23
+TASK_PHRASES = 1 << 20
+PHRASES = 1 << 21
 """The word stands in a phrase: of those that are evidence for a task, of the lexicon's."""
-GROUPS_AT = 24
+QUESTION_LABEL = 1 << 22
+OPTION_HEAD = 1 << 23
+SMALL_CJK = 1 << 24
+DETAIL_CJK = 1 << 25
+BRIEF_CJK = 1 << 26
+FIRM_CJK = 1 << 27
+"""The first of the bits for firm wishes in scripts without spaces, one for each pattern."""
+GROUPS_AT = 32
 """Above all of these stand the bits of the lexicon's groups."""
 
 Lists = tuple[tuple[int, Iterable[str]], ...]

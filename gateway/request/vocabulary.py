@@ -9,7 +9,6 @@ A figure is the weight: 4 settles, 1 hints.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from gateway.types import Task
 
@@ -147,17 +146,12 @@ _RU = _table(
 Anchored = dict[str, tuple[tuple[str, Task, float], ...]]
 
 
-def _anchored(table: Table, anchor: Callable[[str], str]) -> Anchored:
-    """The table by a word or character that must occur for a phrase to occur, so that few phrases are searched."""
+def _anchored(table: Table) -> Anchored:
+    """The table by a word that must occur for a phrase to occur, so that few phrases are searched."""
     found: dict[str, list[tuple[str, Task, float]]] = {}
     for phrase, (task, weight) in table.items():
-        found.setdefault(anchor(phrase), []).append((phrase, task, weight))
+        found.setdefault(_longest(phrase), []).append((phrase, task, weight))
     return {key: tuple(phrases) for key, phrases in found.items()}
-
-
-def _rarest(phrase: str) -> str:
-    """A character of the phrase that few texts have: an ideograph before a syllable."""
-    return max(phrase, key=lambda char: ("\u4e00" <= char <= "\u9fff", char))
 
 
 def _longest(phrase: str) -> str:
@@ -165,13 +159,7 @@ def _longest(phrase: str) -> str:
     return max(words, key=len)
 
 
-PHRASES: Anchored = _anchored(_PHRASES, _longest)
+PHRASES: Anchored = _anchored(_PHRASES)
 """English phrases by their longest word."""
-SUBSTRINGS: dict[str, Anchored] = {
-    "ja": _anchored(_JA, _rarest),
-    "zh": _anchored(_ZH, _rarest),
-    "ko": _anchored(_KO, _rarest),
-    "ru": _anchored(_RU, _rarest),
-    "uk": _anchored(_RU, _rarest),
-}
-"""Words of other scripts by one of their characters."""
+MARKS: dict[str, Table] = {"ja": _JA, "zh": _ZH, "ko": _KO, "ru": _RU, "uk": _RU}
+"""Words of other scripts."""

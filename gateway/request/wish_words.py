@@ -66,8 +66,9 @@ CJK_UNITS = {
     "個": 28, "つ": 28, "点": 35, "项": 30, "項目": 30, "条": 30, "개": 30, "가지": 30, "案": 28, "件": 30, "選": 28,
 }  # fmt: skip
 CJK_ITEMS = frozenset({"個", "つ", "点", "项", "項目", "条", "개", "가지", "案", "件", "選"})
+# Begins with a plain class, to which the search can leap.
 CJK = re.compile(
-    r"(?P<number>[\d０-９][\d０-９,，]{0,8}|[一二三四五六七八九十两兩百]|한|두|세|네|다섯)\s?(?P<range>[~〜～\-–至到]\s?\d{1,6})?\s?(?P<k>千|万)?"
+    r"(?P<number>[\d０-９一二三四五六七八九十两兩百한두세네다](?:(?<=[\d０-９])[\d０-９,，]{0,8}|(?<=다)섯|(?<![\d０-９다])))\s?(?P<range>[~〜～\-–至到]\s?\d{1,6})?\s?(?P<k>千|万)?"
     r"(?P<unit>文字|単語|ワード|ページ|段落|項目|个字|個字|句话|句話|个词|글자|문장|단어|단락|문단|페이지|가지|字|文|行|語|句|段|页|자|줄|個|つ|点|项|条|개|案|件|選)"
     r"(?P<tail>.{0,16})",
     re.DOTALL,
@@ -152,8 +153,6 @@ DETAIL_CJK = (
 )  # fmt: skip
 NAMED_NUMBERS = frozenset(name for name in NUMBERS if name.isalpha() and ord(name[0]) < 0x250)
 FIRM_CHARS = frozenset("えけみ言語号字値択肢名要明誤只仅否词詞不无即만예단설숫번기○〇")
-DETAIL_CHARS = frozenset("詳寧く长详深자상구で")
-BRIEF_CHARS = frozenset("潔短手端簡言简간짧")
 SMALL = {
     "title": 12, "headline": 14, "question": 22, "name": 8, "slogan": 12, "tagline": 12, "caption": 20, "synonym": 4,
     "synonyms": 16, "antonym": 4, "tweet": 45, "hashtag": 5, "subject": 12, "riddle": 40, "joke": 45, "pun": 25, "quote": 30,
@@ -209,7 +208,17 @@ TELLING: tells.Lists = (
     *((tells.FIRM << at, gate) for at, (gate, _, _) in enumerate(FIRM_LATIN)),
 )
 """Every word that must occur for a wish to be looked for."""
+TELLING_MARKS: tells.Lists = (
+    (tells.DETAIL_CJK, DETAIL_CJK),
+    (tells.BRIEF_CJK, BRIEF_CJK),
+    (tells.SMALL_CJK, (mark for mark, _ in SMALL_CJK)),
+    *((tells.FIRM_CJK << at, gate) for at, (gate, _, _) in enumerate(FIRM_CJK)),
+)
+"""The same in scripts without spaces."""
+ANY_DETAIL = tells.DETAIL | tells.DETAIL_CJK
+ANY_BRIEF = tells.BRIEF | tells.BRIEF_CJK
 ANY_FIRM = sum(tells.FIRM << at for at in range(len(FIRM_LATIN)))
+ANY_FIRM_CJK = sum(tells.FIRM_CJK << at for at in range(len(FIRM_CJK)))
 LARGEST = 60_000
 COMPOUND = 10
 COMPOUNDS = "学書章動目政节的母款の"

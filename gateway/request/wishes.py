@@ -37,40 +37,33 @@ def find_wish(text: str, told: int, chars: set[str], *, cjk: bool, digits: bool)
         sized = _sized_latin(text)
     if firm and sized and sized.tokens > 30:
         return sized
-    return firm or sized or _small(text, told, cjk)
+    return firm or sized or _small(text, told, cjk=cjk)
 
 
-def _small(text: str, told: int, cjk: bool) -> Wish | None:
+def _small(text: str, told: int, *, cjk: bool) -> Wish | None:
     """A single small thing that is asked for: a title, a question, a slogan."""
     if told & tells.SMALL:
         match = table.SMALL_ASK.search(text)
         if match:
             return Wish(table.SMALL[match.group("thing")])
-    for mark, tokens in table.SMALL_CJK if cjk else ():
+    for mark, tokens in table.SMALL_CJK if cjk and told & tells.SMALL_CJK else ():
         if mark in text and len(text) < 400 and table.ASKS_FOR.search(text, text.index(mark), text.index(mark) + 24):
             return Wish(tokens)
     return None
 
 
-def find_detail(told: int, text: str, chars: set[str]) -> int:
-    """-1 where brevity is asked for, 1 where detail is, else 0. `text` is only needed in scripts without spaces."""
-    if told & tells.DETAIL or (text and chars & table.DETAIL_CHARS and _has(text, table.DETAIL_CJK)):
+def find_detail(told: int, *, cjk: bool) -> int:
+    """-1 where brevity is asked for, 1 where detail is, else 0."""
+    if told & (table.ANY_DETAIL if cjk else tells.DETAIL):
         return 1
-    return -1 if told & tells.BRIEF or (text and chars & table.BRIEF_CHARS and _has(text, table.BRIEF_CJK)) else 0
-
-
-def _has(text: str, marks: tuple[str, ...]) -> bool:
-    # A plain loop: `any` with a generator costs as much as the search.
-    for mark in marks:  # noqa: SIM110
-        if mark in text:
-            return True
-    return False
+    return -1 if told & (table.ANY_BRIEF if cjk else tells.BRIEF) else 0
 
 
 def _firm(text: str, told: int, chars: set[str], cjk: bool) -> Wish | None:
-    if cjk and chars & table.FIRM_CHARS:
-        for marks, pattern, tokens in table.FIRM_CJK:
-            if _has(text, marks) and pattern.search(text) and (tokens < table.ANY_LABEL or not told & tells.FORMAT):
+    if cjk and told & table.ANY_FIRM_CJK and chars & table.FIRM_CHARS:
+        for at, (_, pattern, tokens) in enumerate(table.FIRM_CJK):
+            asked = told & tells.FIRM_CJK << at and (tokens < table.ANY_LABEL or not told & tells.FORMAT)
+            if asked and pattern.search(text):
                 return Wish(tokens, firm=True)
     if told & table.ANY_FIRM:
         for at, (_, pattern, tokens) in enumerate(table.FIRM_LATIN):
