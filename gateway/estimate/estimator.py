@@ -40,7 +40,8 @@ _CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
 _WAITING = 2048
 _FRESH_ENTRIES = 8192
 _MODELS = 1024
-_LONGEST = 2.0**20 - 1.0  # no answer counts as longer, whatever its cap
+_LONGEST_LOG = 20.0
+_LONGEST = 2.0**_LONGEST_LOG - 1.0  # no answer counts as longer, whatever its cap
 _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
 # Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
@@ -190,14 +191,16 @@ class Estimator:
     def _cut(self, floor: int, cap: int | None, pending: _Pending, source: str) -> Estimate:
         """The distribution of max(floor, min(N, cap)), as mean and quantiles."""
         top = float(cap) if cap is not None else float(CEILING)
-        low = float(min(floor, top))
+        # The larger and the smaller are written out: `min` and `max` cost as much as the rest of a line.
+        low = float(floor) if floor < top else top
         m, s, task = pending.chain.location, pending.chain.spread, pending.task
-        high = 2.0 ** min(20.0, m + s * self._calibration.margin(task)) - 1.0
+        rise = m + s * self._calibration.margin(task)
+        middle, high = 2.0**m - 1.0, 2.0 ** (rise if rise < _LONGEST_LOG else _LONGEST_LOG) - 1.0
         return Estimate(
             task=task,
-            output_tokens=max(low, _mean(m, s, min(top, _LONGEST)), min(1.0, top)),
-            p50=max(low, min(top, 2.0**m - 1.0)),
-            p90=max(low, min(top, high)),
+            output_tokens=max(low, _mean(m, s, top if top < _LONGEST else _LONGEST), 1.0 if top > 1.0 else top),
+            p50=low if middle < low else middle if middle < top else top,
+            p90=low if high < low else high if high < top else top,
             confidence=round(1.0 / (1.0 + (s / 0.9) ** 2), 4),
             source=source,
         )

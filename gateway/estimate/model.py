@@ -17,7 +17,8 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from operator import getitem
+from itertools import repeat
+from operator import getitem, sub, truediv
 from typing import Any, NamedTuple
 
 from gateway.estimate.expert import SETTLED
@@ -41,7 +42,7 @@ _SPREAD_ZERO = 1 << 21
 _TASK_SCALE = 200.0
 _NEVER = 2000
 """A task whose logit is so far behind has no chance."""
-_EXP = [math.exp(-behind / _TASK_SCALE) for behind in range(_NEVER)]
+_EXP = {behind: math.exp(-behind / _TASK_SCALE) for behind in range(_NEVER)}
 _SPREAD_SCALE = 10_000.0
 _LANES = struct.Struct(f"<{1 + len(TASKS)}I")
 _LEAF_ZERO = 128
@@ -104,7 +105,9 @@ class Prior:
 
     def guess(self, signals: Signals) -> Guess:
         bits = signals.bits
-        found = sum(map(getitem, self._eights, bits.to_bytes(len(self._eights), "little")), self._biases)
+        rows = map(getitem, self._eights, bits.to_bytes(len(self._eights), "little"))
+        # Where no signal of an eight is set, as in half of them, there is nothing to add.
+        found = sum(filter(None, rows), self._biases)
         lanes = found.to_bytes(self._size, "little")
         spread_lane, *task_lanes = _LANES.unpack_from(lanes)
         correction = self._base + self._leaf * sum(map(getitem, self._tables, lanes[_LANES.size :]))
@@ -112,20 +115,16 @@ class Prior:
         # The lane's zero was added with the bias and with each set signal.
         spread = math.exp((spread_lane - (1 + bits.bit_count()) * _SPREAD_ZERO) / _SPREAD_SCALE)
         informed = signals.case != "nothing"
-        return Guess(
-            location=max(0.3, signals.start + correction),
-            spread=min(3.0, max(0.15, spread)) if informed else IGNORANT_SPREAD,
-            tasks=_softmax(task_lanes),
-            informed=informed,
-        )
+        location = max(0.3, signals.start + correction)
+        spread = min(3.0, max(0.15, spread)) if informed else IGNORANT_SPREAD
+        return Guess(location, spread, _softmax(task_lanes), informed)
 
 
 def _softmax(lanes: list[int]) -> tuple[float, ...]:
     """Probabilities from logits in units of 1 / `_TASK_SCALE`. Their common zero cancels out."""
-    top = max(lanes)
-    weights = [_EXP[top - lane] if top - lane < _NEVER else 0.0 for lane in lanes]
-    total = sum(weights)
-    return tuple([weight / total for weight in weights])
+    behind = map(sub, repeat(max(lanes)), lanes)
+    weights = list(map(_EXP.get, behind, repeat(0.0)))
+    return tuple(map(truediv, weights, repeat(sum(weights))))
 
 
 def _lanes(spread: int, tasks: Sequence[int]) -> int:

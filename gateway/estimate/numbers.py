@@ -82,20 +82,26 @@ def log2p(tokens: float) -> float:
     return math.log2(1.0 + tokens)
 
 
-_Codes = list[tuple[int, ...]]
+class _Ladder(dict[int, int]):
+    """A whole number's code by the number: -1 ("not there"), 0 and so on up to where all thresholds are passed."""
+
+    def __init__(self, codes: dict[int, int], top: int) -> None:
+        super().__init__(codes)
+        self._top = top
+
+    def __missing__(self, number: int) -> int:
+        return self._top
 
 
-def _tables() -> tuple[list[int], _Codes, list[tuple[float, ...]], _Codes]:
-    """Of the whole numbers the limits and the codes, of the others the thresholds and the codes, each in order.
+def _tables() -> tuple[list[_Ladder], list[tuple[float, ...]], list[tuple[int, ...]]]:
+    """Of the whole numbers the codes, of the others the thresholds and the codes, each in order.
 
-    A code is a number's bits; they count from the first number's first threshold. A whole number's limit is the first
-    value above all thresholds, and its codes are those of 0 up to the limit and, in the last place, of -1: "not there".
-    The codes of the others are by how many thresholds are passed.
+    A code is a number's bits; they count from the first number's first threshold. The codes of those that are not whole
+    are by how many thresholds are passed.
     """
-    tops: list[int] = []
-    ladders: _Codes = []
+    ladders: list[_Ladder] = []
     steps: list[tuple[float, ...]] = []
-    step_codes: _Codes = []
+    step_codes: list[tuple[int, ...]] = []
     at = 0
     for name, thresholds in NUMBERS:
         codes = tuple(((1 << passed) - 1) << at for passed in range(len(thresholds) + 1))
@@ -105,24 +111,23 @@ def _tables() -> tuple[list[int], _Codes, list[tuple[float, ...]], _Codes]:
             step_codes.append(codes)
             continue
         scale = log2p if name in _LENGTHS else float
-        rungs: list[int] = []
-        while not rungs or rungs[-1] != codes[-1]:
-            rungs.append(codes[bisect_left(thresholds, scale(len(rungs)))])
-        tops.append(len(rungs) - 1)
-        ladders.append((*rungs, codes[bisect_left(thresholds, -1.0)]))
-    return tops, ladders, steps, step_codes
+        rungs = {-1: codes[bisect_left(thresholds, -1.0)]}
+        while (code := codes[bisect_left(thresholds, scale(len(rungs) - 1))]) != codes[-1]:
+            rungs[len(rungs) - 1] = code
+        ladders.append(_Ladder(rungs, codes[-1]))
+    return ladders, steps, step_codes
 
 
-_TOPS, _LADDERS, _STEPS, _STEP_CODES = _tables()
+_LADDERS, _STEPS, _STEP_CODES = _tables()
 NUMBER_BITS = sum(len(thresholds) for _, thresholds in NUMBERS)
 
 
 def number_bits(features: Features, view: View, start: float, rules: float) -> int:
     """The bits of all numbers; `start` and `rules` are the expert's and the rules' guesses, log2(1 + tokens)."""
     # No two numbers share a bit, so adding joins them. A loop would cost as much as reading the text.
-    clipped: Iterator[int] = map(min, _whole(features, view), _TOPS)
     passed: Iterator[int] = map(bisect_left, _STEPS, _real(features, view, start, rules))
-    return sum(map(getitem, _LADDERS, clipped)) + sum(map(getitem, _STEP_CODES, passed))
+    whole = sum(map(getitem, _LADDERS, _whole(features, view)))
+    return sum(map(getitem, _STEP_CODES, passed), whole)
 
 
 def _whole(features: Features, view: View) -> tuple[int, ...]:

@@ -17,6 +17,8 @@ from gateway.types import Estimate, Features, Structure, Task, ToolChoice
 SETTLING_CAP = 16
 CEILING = 8192
 """Stands in for the cap where there is none: answers hardly get longer, and a wide spread must not invent them."""
+_MOST_MIXED = 4
+"""Tasks, the likeliest, whose lengths are mixed."""
 _Z90 = 1.2816
 
 
@@ -217,7 +219,7 @@ def _structured(features: Features) -> tuple[Length, float, str] | None:
 def _by_task(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
     """The tasks' lengths mixed by evidence: the mean of the logs, and the spread within and between them."""
     scores = features.task_scores
-    source, told = "rules", 0.0
+    source = "rules"
     if task is Task.UNKNOWN:
         source, share = "unknown", 0.15
     elif not (scores and scores[0][0] is task):
@@ -225,13 +227,12 @@ def _by_task(features: Features, task: Task, share: float) -> tuple[Length, floa
         scores, share = ((task, 0.9),), 0.9
     # Of each length's logarithm: the sum of shares, the mean and the mean of squares.
     total = mu = squares = 0.0
-    for each, part in scores[:4]:
+    for each, part in scores[:_MOST_MIXED]:
         own_mu, sigma = _of_task(each, features)
         total += part
         mu += part * own_mu
         squares += part * (sigma * sigma + own_mu * own_mu)
-    for _, part in scores:
-        told += part
+    told = total if len(scores) <= _MOST_MIXED else sum([part for _, part in scores])
     rest = 1.0 - told if told < 1.0 else 0.0
     own_mu, sigma = _of_task(Task.UNKNOWN, features)
     total += rest
