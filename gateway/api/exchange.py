@@ -7,10 +7,11 @@ request ends. Metrics, logs and learning read the outcome; nothing else learns f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gateway.access.ticket import Ticket
 from gateway.policy.schema import AccessKey
-from gateway.types import Decision, Estimate, Features, Outcome, Result, Trace, Usage
+from gateway.types import Decision, Estimate, Features, Outcome, Reason, Result, Trace, Usage
 from gateway.upstream.client import Response
 from gateway.upstream.lease import Lease
 
@@ -84,6 +85,15 @@ class Exchange:
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self.finished = False
+
+    def went_to(self, pool: str | None) -> None:
+        """Notes in which pool it was tried last: another one may have had a place sooner, or have taken over. What is
+        counted and learned from the end is about that one."""
+        decided = self.decision
+        if decided is None or pool is None or decided.pool == pool:
+            return
+        reason = decided.reason if decided.reason is Reason.PASS_THROUGH else Reason.SPILL
+        self.decision = replace(decided, pool=pool, reason=reason, detail="", endpoint=None)
 
     def finish(self, now: float) -> None:
         """Ends the request. A second call does nothing."""

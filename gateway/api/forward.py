@@ -92,6 +92,7 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         exchange.sent_upstream = attempts.sent_at
         exchange.waited += attempts.waited
         exchange.endpoint = attempts.endpoint
+        exchange.went_to(attempts.pool)
     served = served_name(policy, plan.model, opened.lease.pool)
     pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
     if pool in asked and opened.streams:

@@ -63,6 +63,7 @@ class Picker:
         await self._talk.go(_changes(incoming, lease.endpoint, destination), body)
         head = await self._talk.answered()
         exchange.lease = lease = self._served_by(core, exchange, lease, head, others)
+        exchange.went_to(lease.pool)
         _heed(lease, head, core.clock())
         rewrite = rewriting(incoming.active.policy, plan.asked, served)
         response = self._talk.response(head, own := own_headers(core, incoming.active, exchange))
