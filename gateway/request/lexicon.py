@@ -174,13 +174,13 @@ def _words() -> dict[str, int]:
 
 
 def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
-    """First word -> (phrase between spaces, its bit)."""
-    starts: dict[str, tuple[tuple[str, int], ...]] = {}
+    """Longest word, as the rarest one -> (phrase between spaces, its bit)."""
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
     for name, text in _PHRASES.items():
         for phrase in filter(str.isascii, text.split("|")):
-            first = phrase.split()[0]
-            starts[first] = (*starts.get(first, ()), (f" {phrase} ", PHRASE_BIT[name]))
-    return starts
+            longest = max(phrase.split(), key=len)
+            found[longest] = (*found.get(longest, ()), (f" {phrase} ", PHRASE_BIT[name]))
+    return found
 
 
 def _marks() -> dict[str, int]:
@@ -206,9 +206,9 @@ def phrases_in(words: list[str], different: set[str]) -> int:
     """The Latin phrases in a text of these words (`different`: each once), as bits."""
     mask = 0
     spaced = ""
-    for first in LATIN_PHRASES.keys() & different:
+    for word in LATIN_PHRASES.keys() & different:
         spaced = spaced or f" {' '.join(words)} "
-        for phrase, bit in LATIN_PHRASES[first]:
+        for phrase, bit in LATIN_PHRASES[word]:
             if phrase in spaced:
                 mask |= bit
     return mask
