@@ -18,9 +18,10 @@ _QUOTED = re.compile(
     r'"""[^"]{80,}?"""|<(document|article|text|context|passage|doc|file|content|data|source)(?=[\s>])[^>]{0,80}>.{80,}?</\1>',
     re.DOTALL | re.IGNORECASE,
 )
-_CODE_SIGNS = re.compile(
-    r"[{};]\s*$|^\s{0,40}(?:def|class|import|from|function|const|let|var|return|public|#include|SELECT|if \()\b",
-    re.MULTILINE,
+# The ends and the beginnings of lines of code. Each begins with a plain character, to which the search can leap.
+_CODE_END = re.compile(r"[{};]\s*$", re.MULTILINE)
+_CODE_START = re.compile(
+    r"\n\s{0,40}(?:def|class|import|from|function|const|let|var|return|public|#include|SELECT|if \()\b"
 )
 
 
@@ -60,7 +61,9 @@ def code_share(text: str) -> float:
     lines = sample.count("\n")
     if lines < 3 or not ("(" in sample or ";" in sample or "{" in sample):
         return 0.0
-    signs = sum(1 for _ in _CODE_SIGNS.finditer(sample))
+    signs = len(_CODE_START.findall("\n" + sample))
+    if ";" in sample or "{" in sample or "}" in sample:
+        signs += len(_CODE_END.findall(sample))
     return min(1.0, signs / (lines + 1)) if signs >= 3 else 0.0
 
 
