@@ -30,7 +30,8 @@ _NO_TEMPLATE = ("", False)
 _OPTION = re.compile(
     r"\n[ \t]{0,8}(?:[-*・•]|\(?[A-Za-z0-9ア-オ①-⑩][).:、．.）:]|\([A-Za-z0-9]{1,2}\))[ \t]{0,8}([^\n]*)"
 )
-_INLINE_OPTION = re.compile(r"\([A-Ea-e1-5]\)|[①-⑤]")
+_INLINE_OPTION = re.compile(r"\([A-Ea-e1-5]\)")
+_CIRCLED_OPTION = re.compile(r"[①-⑤]")
 _TEMPLATE = re.compile(r"\{[^{}]{1,240}\}")
 _JSON = frozenset((Structure.JSON_OBJECT, Structure.JSON_SCHEMA))
 
@@ -110,7 +111,7 @@ def _view(features: Features) -> View:
         | features.after_tool << 5
     )
     options = _OPTION.findall("\n" + last_part[-1200:]) if lines else []
-    inline_options = len(_INLINE_OPTION.findall(last_part[-800:])) if "(" in last_part or "①" in last_part else 0
+    inline_options = _inline_options(last_part[-800:]) if "(" in last_part or "①" in last_part else 0
     first_line = _line_end(head_text) if lines else len(head_text)
     last_line = len(last_part) - 1 - last_part.rfind("\n") if lines else len(last_part)
     question = last_part[-1:] in ("?", "？")
@@ -120,6 +121,11 @@ def _view(features: Features) -> View:
         system, first, body, last, system | body | last, phrases, switches, either, template, array,
         options, inline_options, digit_runs(ask), ask, first_line, last_line, question, tools, features,
     )  # fmt: skip
+
+
+def _inline_options(text: str) -> int:
+    lettered = len(_INLINE_OPTION.findall(text))
+    return lettered if text.isascii() else lettered + len(_CIRCLED_OPTION.findall(text))
 
 
 def _line_end(text: str) -> int:
