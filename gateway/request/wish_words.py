@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 
 from gateway.request import tells
+from gateway.request.words import leaping
 
 NUMBERS = {
     "a": 1, "an": 1, "one": 1, "single": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8,
@@ -91,15 +92,15 @@ AIM_TAIL = re.compile(
 AIM_LEADS = ("用", "写", "以", "寫", "in ")
 LIST_LEAD = re.compile(r"(?:给|給|列出|列举|写出?|提供|推荐|举出?|说出)(?:我|出)?$")
 FIRM_LATIN = (
-    (frozenset("yes true ja oui si sí sim sì".split()), re.compile(
+    (frozenset("yes true ja oui si sí sim sì".split()), leaping("ytjos",
         r"\b(?:yes or no|yes/no|true or false|true/false|ja oder nein|oui ou non|s[ií] o no|sim ou não|sì o no)\b"
     ), 2),
-    (frozenset("letter digit character number index buchstabe buchstaben lettre letra".split()), re.compile(
+    (frozenset("letter digit character number index buchstabe buchstaben lettre letra".split()), leaping("oslnjeu",
         r"\b(?:(?:one|single) (?:letter|digit|character)|letter only|only the (?:letter|number|index|digit)"
         r"|number only|just the (?:letter|number)|ein(?:en|em)? buchstaben?|une (?:seule )?lettre|una (?:sola )?letra)\b"
     ), 2),
     (frozenset("word words only just nothing explanation explaining nur lediglich wort mot palabra seulement solo únicamente".split()),
-     re.compile(
+     leaping("osjlanweuú",
         r"\b(?:(?:one|single)[ -]word|one or two words|only the (?:label|word|category|name|class|answer|answers?|result|final answer)"
         r"|just the (?:answer|label|name|category|word|class)|label only|answer only|nothing (?:else|but)|no explanation"
         r"|without (?:any )?(?:explanation|explaining)|(?:nur|lediglich) (?:mit )?(?:dem|der|das|die|den|einem) \w{3,12}"
@@ -109,17 +110,17 @@ FIRM_LATIN = (
 """(words of which one must occur, the pattern, tokens)"""
 FIRM_CJK = (
     (("はい", "いいえ", "yes", "no", "是", "예", "か誤り", "○", "〇"),
-     re.compile(
+     leaping("はいyn是예正○〇",
         r"(?:はい|いいえ|yes|no)[」』\"]?(?:か|または|もしくは|/|／|・|、)[「『\"]?(?:いいえ|はい|no|yes)|是或否|是还是否|是或不是|是否(?:回答|即可)"
         r"|예\s?(?:또는|/|나)\s?아니[오요]|正しいか誤りか|[○〇][かx×✕／/]"
     ), 2),
     (("号", "字", "数値", "アルファベット", "호", "숫자", "기호", "只"),
-     re.compile(
+     leaping("記番数ア英選字序编번숫기只一1",
         r"(?:記号|番号|数字|数値|アルファベット|英字|選択肢の文字|字母|序号|编号|数字|번호|숫자|기호)(?:だけ|のみ|で答|で回答|を1つ|を一つ|即可|만|로만)"
         r"|只(?:需)?(?:回答|输出|返回|給出|给出)(?:一个)?(?:字母|数字|序号|编号|选项)|一文字で|1文字で"
     ), 2),
     (("だけ", "のみ", "言で", "ひとこと", "語で", "いずれか", "説明", "词", "詞", "只", "不要", "无需", "仅", "단어", "만", "설명"),
-     re.compile(
+     leaping("一ひ1１いラカ単名答回結語分選だの説只不无仅한만설",
         r"一言で|ひとことで|一語で|[1１]語で|[1１]単語で|いずれか(?:[1１一]つ|[1１一]語)?[でをの]|(?:ラベル|カテゴリ(?:名)?|単語|名前|答え|回答|結果|語句|分類名|選択肢)(?:だけ|のみ)"
         r"|だけを?(?:答え|回答|出力|返)|のみを?(?:答え|回答|出力|返|記)|説明(?:は|も)?(?:不要|なし|せず)|一个词|一個詞|只(?:回答|输出|返回|给出)|不要解释|无需解释|仅(?:回答|输出|返回)"
         r"|한 ?단어|만 (?:답|출력|대답|말|적)|설명 ?없이"

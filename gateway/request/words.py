@@ -1,4 +1,7 @@
-"""The Latin words and numbers of a text, by C-speed passes over its bytes: what every look at an ask begins with."""
+"""The Latin words and numbers of a text, by C-speed passes over its bytes: what every look at an ask begins with.
+
+And patterns for what passes over bytes cannot find.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,15 @@ _DIGITS = b"0123456789"
 _DIGIT_BYTES = bytes(byte if byte in _DIGITS else 0x20 for byte in range(256))
 # Begins with a plain class, to which the search can leap: for `\d+` it would try every place.
 _NUMBER = re.compile(r"\d\d*")
+
+
+def leaping(firsts: str, pattern: str) -> re.Pattern[str]:
+    """A pattern that tells whether `pattern`, each of whose alternatives begins with one of `firsts`, occurs in a text.
+
+    The search leaps from one of these characters to the next; the alternation alone it would try at every place. What
+    is matched is only the first character: from there, the look back is where `pattern` looks ahead.
+    """
+    return re.compile(rf"[{firsts}](?<=(?={pattern})[{firsts}])")
 
 
 def word_list(lower: str) -> list[str]:
