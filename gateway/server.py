@@ -148,10 +148,12 @@ class ClientConnection(HttpToolsProtocol):
         self.data_received(b"\r\n".join(lines) + b"\r\n\r\n" + rest)
 
     def _refuse(self, error: GatewayError) -> None:
-        """Answers what never became a request, and hangs up; says nothing amid the answer to another one."""
+        """Answers what never became a whole request, and hangs up; says nothing amid the answer to another one."""
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
+        cycle = self.cycle
+        unheard = cycle is not None and cycle.more_body and not cycle.response_started and not self.pipeline
+        if cycle is None or cycle.response_complete or unheard:
             body = error.body()
             head = b"content-type: application/json\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
             self.transport.write(STATUS_LINE[error.status] + head + body)

@@ -106,3 +106,25 @@ async def test_a_head_without_end_is_refused() -> None:
         status, _ = await asyncio.wait_for(client.head(), 60)
 
         assert status == 431
+
+
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: "
+
+
+@pytest.mark.parametrize("raw", [CHUNKED + b"gzip\r\n\r\n{}", CHUNKED + b"chunked\r\n\r\n2\r\n{}\r\nzz\r\n"])
+async def test_a_body_that_breaks_the_protocol_is_refused_in_the_common_form(raw: bytes) -> None:
+    """A client learns what was wrong with a request whose head was well, and another request's answer stays whole."""
+    answer = stream(b"data: 1\n\n", DONE, gate=(gate := asyncio.Event()))
+    async with Stub(answer) as stub, gateway(one_pool(stub.url)) as running:
+        async with connected(running.url) as client:
+            await sent(client, raw)
+            told = await everything(client)
+            assert told.startswith(b"HTTP/1.1 400 ")
+            assert b'"bad_request"' in told
+        async with connected(running.url) as client:
+            await sent(client, request(json.dumps(chat(stream=True)).encode()))
+            await stub.until(lambda: len(stub.requests) == 1)
+            await sent(client, raw)
+            gate.set()
+            assert b"HTTP/1.1 400 " not in await everything(client)
+        await running.until(lambda: running.in_flight == 0)
