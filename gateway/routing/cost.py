@@ -7,6 +7,7 @@ from gateway.profiles import DEFAULT_HARDWARE, MAX_DRAFT_TOKENS, match_profile
 from gateway.routing.curve import Curve
 from gateway.routing.curves import LEAST_SEEN, Curves
 from gateway.types import Decision, Estimate, Features
+from gateway.upstream.fair import Work
 
 SLOWER = 1.5
 """How many times the curve's decode time a whole (non-stream) answer may take."""
@@ -31,24 +32,25 @@ def pool_curve(curves: Curves, model: Model, pool: Pool) -> Curve:
     return curves.curve(pool.name, model.name, profile, k)
 
 
-def work_of(decision: Decision | None) -> float:
-    """Expected seconds of engine time. The queue orders and shares by it.
+def work_of(decision: Decision | None) -> Work:
+    """Expected seconds of engine time, in each pool that may serve the request and as their mean. The queue orders by
+    the pool's own and shares between keys by the mean.
 
     For one pool it is own time plus imposed time, divided by the requests that run at once. Own time alone would
     mislead where prompts are long: most of it is spent on other requests' prompts, and the delay that this request's
     prompt causes to others is missing.
 
-    The result is the mean over all pools that may serve the request, because a waiting request does not know yet which
-    one will. Time in the queue is not included: with it, a long queue would make every short request look long."""
+    A key is charged the mean, because a waiting request does not know yet which pool will serve it. Time in the queue
+    is not included: with it, a long queue would make every short request look long."""
     if decision is None:
-        return UNKNOWN
-    seconds, number = 0.0, 0
+        return Work(UNKNOWN)
+    order, seconds, by_pool = decision.order, 0.0, {}
     for cost in decision.costs:
-        terms = cost.terms
-        if terms is not None and cost.pool in decision.order:
-            seconds += (terms.first + terms.decode + terms.imposed) / (1.0 + terms.running)
-            number += 1
-    return seconds / number if number else UNKNOWN
+        pool, terms = cost.pool, cost.terms
+        if terms is not None and pool in order:
+            by_pool[pool] = work = (terms.first + terms.decode + terms.imposed) / (1.0 + terms.running)
+            seconds += work
+    return Work(seconds / len(by_pool), by_pool) if by_pool else Work(UNKNOWN)
 
 
 def longest_decode(decision: Decision, estimate: Estimate, features: Features, curves: Curves) -> float:

@@ -19,7 +19,7 @@ from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
 from gateway.types import Decision, LoadView, Outcome, Result, Usage
 from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
-from gateway.upstream.fair import FairQueue
+from gateway.upstream.fair import FairQueue, work_in
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 
@@ -75,7 +75,7 @@ class _NoConnector:
 class _Waiting:
     """An entry of the queue."""
 
-    __slots__ = ("job", "key", "order", "places", "priority", "work")
+    __slots__ = ("job", "key", "order", "places", "priority", "work", "works")
 
     def __init__(self, job: Job, order: tuple[str, ...], work: float, places: int) -> None:
         self.job = job
@@ -84,6 +84,7 @@ class _Waiting:
         self.priority = 0
         self.key: str | None = None
         self.work = work
+        self.works = work_in(work, order)
 
 
 class World:

@@ -14,13 +14,13 @@ Work is the share of a shared engine's time that a request takes (see `routing.c
 spends there: then serving the least work first minimises the mean time (Smith's rule).
 
 A request may be served by several pools. It stands in the queue once, and whichever of its pools has room first takes
-it; where pools of different requests differ, the first in this order that fits is taken.
+it. Each pool has an order of its own, by the work that a request would be there: a drafting pool takes first what is
+short with drafts, so that the others get what drafts help least (the c-mu rule for servers that differ).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
@@ -35,13 +35,38 @@ SWEEP = 64
 """Above this number of keys of a priority, those without waiting requests or debt are forgotten."""
 
 
+NOWHERE: Mapping[str, float] = {}
+
+
+class Work(float):
+    """Expected seconds of an engine's time: the mean over the pools that may serve it, and what it is in each."""
+
+    __slots__ = ("by_pool",)
+
+    by_pool: Mapping[str, float]
+
+    def __new__(cls, mean: float, by_pool: Mapping[str, float] = NOWHERE) -> Work:
+        made = float.__new__(cls, mean)
+        made.by_pool = by_pool
+        return made
+
+
+def work_in(work: float, pools: tuple[str, ...]) -> tuple[float, ...]:
+    """The work in each of these pools; where nothing is known of one, the mean."""
+    if isinstance(work, Work) and (known := work.by_pool):
+        return tuple([known.get(pool, work) for pool in pools])
+    return (work,) * len(pools)
+
+
 class Entry(Protocol):
     """What stands in the queue."""
 
     order: tuple[str, ...]
     """The pools that may serve it, best first."""
     work: float
-    """Expected seconds of an engine's time; any unit will do as long as all use it."""
+    """What its key is charged: expected seconds of an engine's time; any unit will do as long as all use it."""
+    works: tuple[float, ...]
+    """And its work in each pool of `order`."""
     places: int
     """Requests that its pools run concurrently."""
     priority: int
@@ -54,65 +79,65 @@ _Place = tuple[float, int, E]
 
 
 class _Key(Generic[E]):
-    """One key's requests of one priority, in lanes: for each set of pools a heap by turn. What leaves from the middle
-    of a lane stays there as a gap until it comes to the front, or until there are more gaps than requests. No lane is
-    empty, and none begins with a gap."""
+    """One key's requests of one priority, in lanes: for each pool a heap by turn. What leaves from the middle of a lane
+    stays there as a gap until it comes to the front, or until there are more gaps than requests. No lane is empty, and
+    none begins with a gap."""
 
-    __slots__ = ("gaps", "lanes", "served", "time", "turns", "wants")
+    __slots__ = ("lanes", "numbers", "served", "time")
 
     def __init__(self, time: float) -> None:
         self.time = time
         self.served = 0.0
         """Work of this key that was served, in all."""
-        self.gaps = 0
-        self.lanes: dict[tuple[str, ...], list[_Place[E]]] = {}
-        self.turns: dict[E, _Place[E]] = {}
-        self.wants: Counter[str] = Counter()
-        """Requests that each pool may serve."""
+        self.lanes: dict[str, _Lane[E]] = {}
+        self.numbers: dict[E, int] = {}
 
     def fits(self, pools: Collection[str]) -> bool:
-        return not self.wants.keys().isdisjoint(pools)
+        return not self.lanes.keys().isdisjoint(pools)
 
     def first(self, pools: Collection[str]) -> E | None:
         best: _Place[E] | None = None
-        for order, lane in self.lanes.items():
-            if any(pool in pools for pool in order) and (best is None or lane[0] < best):
-                best = lane[0]
+        for pool in pools:
+            if (lane := self.lanes.get(pool)) is not None and (best is None or lane.heap[0] < best):
+                best = lane.heap[0]
         return best[2] if best is not None else None
 
     def add(self, entry: E, number: int) -> None:
-        place = self.served + max(PATIENCE, ROUNDS * entry.places) * bounded(entry.work), number, entry
-        self.turns[entry] = place
-        heappush(self.lanes.setdefault(entry.order, []), place)
-        for pool in entry.order:
-            self.wants[pool] += 1
+        self.numbers[entry] = number
+        patience = max(PATIENCE, ROUNDS * entry.places)
+        for pool, work in zip(entry.order, entry.works, strict=True):
+            lane = self.lanes.setdefault(pool, _Lane())
+            lane.size += 1
+            heappush(lane.heap, (self.served + patience * bounded(work), number, entry))
 
     def remove(self, entry: E) -> None:
         """Raises KeyError if it is not there."""
-        place, order = self.turns.pop(entry), entry.order
-        lane = self.lanes[order]
-        self.gaps += 1
-        if lane[0] is place:
-            self._trim(order, lane)
-        elif self.gaps > len(self.turns):
-            for other in [*self.lanes]:
-                self.lanes[other] = kept = [one for one in self.lanes[other] if self.turns.get(one[2]) is one]
-                heapify(kept)
-            self.gaps = 0
-        for pool in order:
-            self.wants[pool] -= 1
-            if not self.wants[pool]:
-                del self.wants[pool]
+        numbers, lanes = self.numbers, self.lanes
+        del numbers[entry]
+        for pool in entry.order:
+            lane = lanes[pool]
+            lane.size -= 1
+            if not lane.size:
+                del lanes[pool]
+                continue
+            heap = lane.heap
+            while numbers.get(heap[0][2]) != heap[0][1]:
+                heappop(heap)
+            if len(heap) > 2 * lane.size:
+                lane.heap = [place for place in heap if numbers.get(place[2]) == place[1]]
+                heapify(lane.heap)
 
-    def _trim(self, order: tuple[str, ...], lane: list[_Place[E]]) -> None:
-        """Takes the gaps from the front of a lane."""
-        turns = self.turns
-        while turns.get(lane[0][2]) is not lane[0]:
-            heappop(lane)
-            self.gaps -= 1
-            if not lane:
-                del self.lanes[order]
-                return
+
+class _Lane(Generic[E]):
+    """Who waits for one pool."""
+
+    __slots__ = ("heap", "size")
+
+    def __init__(self) -> None:
+        self.heap: list[_Place[E]] = []
+        """With gaps."""
+        self.size = 0
+        """Without them."""
 
 
 class _Level(Generic[E]):
@@ -129,8 +154,8 @@ class _Level(Generic[E]):
 
 
 class FairQueue(Generic[E]):
-    """Entries by the order above. All operations are O(keys + lanes of one key + log of their length) or
-    better, removals on average."""
+    """Entries by the order above. All operations are O(keys + pools of an entry * log of the queue's
+    length) or better, removals on average."""
 
     def __init__(self) -> None:
         self._levels: dict[int, _Level[E]] = {}
@@ -143,7 +168,7 @@ class FairQueue(Generic[E]):
     def __iter__(self) -> Iterator[E]:
         for level in self._levels.values():
             for key in level.keys.values():
-                yield from key.turns
+                yield from key.numbers
 
     def add(self, entry: E) -> None:
         level = self._levels.setdefault(entry.priority, _Level())
@@ -152,7 +177,7 @@ class FairQueue(Generic[E]):
             if len(level.keys) >= SWEEP:
                 self._sweep(level)
             key = level.keys[entry.key] = _Key(level.now)
-        elif not key.turns:
+        elif not key.numbers:
             key.time = max(key.time, level.now)
         self._number += 1
         key.add(entry, self._number)
@@ -191,7 +216,7 @@ class FairQueue(Generic[E]):
         self._size -= 1
 
     def _sweep(self, level: _Level[E]) -> None:
-        for name in [name for name, key in level.keys.items() if not key.turns and key.time <= level.now]:
+        for name in [name for name, key in level.keys.items() if not key.numbers and key.time <= level.now]:
             del level.keys[name]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Set
 
+from gateway.upstream.fair import work_in
 from gateway.upstream.lease import Lease
 from gateway.upstream.pool import Pool
 
@@ -25,6 +26,7 @@ class Waiter:
 
     __slots__ = (
         "exclude", "future", "home", "key", "lease", "order", "places", "pools", "priority", "since", "urgent", "work",
+        "works",
     )  # fmt: skip
 
     def __init__(
@@ -43,6 +45,7 @@ class Waiter:
         self.order = tuple(f"{name} without {part}" for name in order) if exclude else order
         """The names under which the queue knows its pools: part of a pool has another name than all of it."""
         self.work = work
+        self.works = work_in(work, order)
         self.places = 0
         """Requests that its pools were running when it came."""
         self.priority = priority

@@ -27,6 +27,14 @@ def test_it_is_the_same_whichever_pool_was_chosen() -> None:
     assert work_of(turned) == pytest.approx(work_of(decision))
 
 
+def test_it_is_told_for_each_pool() -> None:
+    """What drafts help is less work where they are made; what a key is charged is the mean."""
+    work = work_of(decided(400, 8))
+
+    assert work.by_pool["mtp"] < 0.9 * work.by_pool["plain"]
+    assert work == pytest.approx((work.by_pool["mtp"] + work.by_pool["plain"]) / 2)
+
+
 def test_time_in_the_queue_is_no_work() -> None:
     """However many wait, a short request is a small one."""
     crowd = PoolLoad(up=1, in_flight=20, waiting=500)

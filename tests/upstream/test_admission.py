@@ -8,6 +8,7 @@ import pytest
 
 from gateway.errors import NothingAvailable, TooManyRequests
 from gateway.types import Result
+from gateway.upstream.fair import Work
 from tests.upstream.door import ONE, TWO, limited, one, stand
 from tests.upstream.live import Clock, only, policy_of, still
 
@@ -91,6 +92,19 @@ class TestRoom:
         held[1].release(Result.OK)
 
         assert (await waiter).pool == "q"
+
+    async def test_a_place_goes_to_the_request_that_is_least_work_there(self) -> None:
+        """Those who wait for both pools are not alike to both: a drafting pool takes code before prose."""
+        pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
+        held = {name: await pools.admit((name,)) for name in ("p", "q")}
+        prose = await stand(pools, "p", "q", work=Work(2.0, {"p": 1.5, "q": 2.5}))
+        code = await stand(pools, "p", "q", work=Work(2.0, {"p": 2.5, "q": 1.5}))
+
+        held["q"].release(Result.OK)
+        assert (await code).pool == "q"
+        assert not prose.done()
+        held["p"].release(Result.OK)
+        assert (await prose).pool == "p"
 
     async def test_two_pools_on_one_slice_share_its_limit(self) -> None:
         """A GPU slice is one resource, however many pools have an engine there."""

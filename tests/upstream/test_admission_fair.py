@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.fair import PATIENCE, ROUNDS, FairQueue, bounded
+from gateway.upstream.fair import PATIENCE, ROUNDS, FairQueue, Work, bounded, work_in
 from gateway.upstream.places import Places
 
 
@@ -28,6 +28,7 @@ class Item:
         self.key = key
         self.priority = priority
         self.order = order
+        self.works = work_in(work, order)
         self.places = places
 
     def __repr__(self) -> str:
@@ -126,6 +127,27 @@ class TestOrder:
         assert queue.first(("r",)) is None
         assert drain(queue, "p", "q") == ["1", "3"]
 
+    def test_a_pool_takes_first_what_is_least_work_there(self) -> None:
+        """Of two that are alike on average, the drafting pool takes the one that drafts help, and leaves the other."""
+        prose, code = (
+            Item(name, Work(2.0, {"plain": 2.0 + more, "mtp": 2.0 - more}), order=("plain", "mtp"))
+            for name, more in (("prose", -0.5), ("code", 0.5))
+        )
+
+        assert serve(queue_of(prose, code), "mtp").name == "code"
+        assert serve(queue_of(code, prose), "plain").name == "prose"
+        assert work_in(Work(2.0, {"mtp": 1.0}), ("new", "mtp")) == (2.0, 1.0)
+
+    def test_a_key_is_charged_alike_whichever_pool_served_it(self) -> None:
+        """Whoever's requests the cheap pool happened to take has no turn more for it."""
+        queue: FairQueue[Item] = FairQueue()
+        for key in ("a", "b"):
+            for _ in range(20):
+                queue.add(Item(key, Work(2.0, {"p": 3.0, "q": 1.0}), key, order=("p", "q")))
+        served = Counter(serve(queue, pool).name for pool in "pq" * 10)
+
+        assert abs(served["a"] - served["b"]) <= 1
+
     def test_a_removed_entry_leaves_no_trace(self) -> None:
         """CANCEL-06: it is neither served nor charged."""
         gone = Item("gone", 1000.0, key="a")
@@ -203,10 +225,15 @@ class TestPlaces:
         assert places.displaced_by(Item("new", key="b", priority=-1), "p") is None
 
 
+def work_at(item: Item, pool: str) -> float:
+    return bounded(item.works[item.order.index(pool)])
+
+
+SECONDS = st.floats(0.0, 1e6)
 ITEMS = st.builds(
     Item,
     name=st.just("x"),
-    work=st.floats(0.0, 1e6),
+    work=SECONDS | st.builds(lambda p, q: Work((p + q) / 2, {"p": p, "q": q}), SECONDS, SECONDS),
     key=st.sampled_from([None, "a", "b", "c"]),
     priority=st.integers(0, 2),
     order=st.sampled_from([("p",), ("q",), ("p", "q"), ("q", "p")]),
@@ -217,7 +244,7 @@ ITEMS = st.builds(
 @given(st.lists(st.one_of(ITEMS, st.sampled_from(["p", "q", "pq", "remove"])), max_size=60))
 def test_nothing_is_lost_served_twice_or_out_of_order(steps: list[Item | str]) -> None:
     """Against a model: an entry comes out once, by a pool that may serve it, never before a higher priority, nor before
-    an earlier one of its key that is no longer than itself."""
+    an earlier one of its key that is no longer than itself in that pool."""
     queue: FairQueue[Item] = FairQueue()
     model: list[Item] = []
     for step in steps:
@@ -235,9 +262,11 @@ def test_nothing_is_lost_served_twice_or_out_of_order(steps: list[Item | str]) -
                 continue
             assert found in fitting
             assert found.priority == max(item.priority for item in fitting)
-            earlier = [item for item in fitting[: fitting.index(found)] if item.key == found.key]
-            assert not any(
-                item.priority == found.priority and bounded(item.work) <= bounded(found.work) for item in earlier
+            before = fitting[: fitting.index(found)]
+            earlier = [item for item in before if (item.key, item.priority) == (found.key, found.priority)]
+            assert any(
+                not any(pool in item.order and work_at(item, pool) <= work_at(found, pool) for item in earlier)
+                for pool in set(step) & set(found.order)
             )
             queue.serve(found)
             model.remove(found)
