@@ -25,6 +25,7 @@ class Mix:
         "others",
         "prompts",
         "residence",
+        "squares",
         "version",
     )
 
@@ -35,6 +36,8 @@ class Mix:
         """Share of a request's time that it decodes."""
         self.residence = 0.0
         """Mean seconds from sending to the last token; 0 until known."""
+        self.squares = 0.0
+        """Mean of their squares."""
         self.others = 0.0
         """How many others a request finds."""
         self.joins = 0.0
@@ -56,6 +59,7 @@ class Mix:
         self.context += (share if share < 1.0 else 1.0) * (context - self.context)
         before = self.residence
         self.residence += (0.05 if before else 1.0) * (seconds - before)
+        self.squares += (0.05 if before else 1.0) * (seconds * seconds - self.squares)
         waiting = (1.0 - self.decoding) * before
         waiting += (0.05 if before else 1.0) * (first - waiting)
         decoding = 1.0 - waiting / self.residence if self.residence > 0.0 else 1.0
@@ -63,10 +67,13 @@ class Mix:
 
     def during(self, others: float, seconds: float) -> float:
         """Mean number of others in the `seconds` from now on: from `others` it returns to the usual number as fast as
-        requests leave."""
-        if not self.residence:
+        those leave who are met. Among many labels those are the few long answers: what is left of a request that is
+        met is the mean square over twice the mean (renewal theory). After a burst it takes as long as they do."""
+        usual = self.residence
+        if not usual:
             return others
-        part = seconds / self.residence
+        met = self.squares / (2.0 * usual)
+        part = seconds / (met if met > usual else usual)
         return self.others + (others - self.others) * ((1.0 - math.exp(-part)) / part if part > 1e-3 else 1.0)
 
     def beside(self, others: float) -> Mix:
