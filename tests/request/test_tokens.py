@@ -90,6 +90,15 @@ class TestRoughTokens:
         assert 1200 <= rough_tokens(text) <= 3400
         assert 1200 <= TokenEstimator().estimate("gemma", profile_of(text)) <= 3400
 
+    @pytest.mark.parametrize("spaces", [0, 1, 65_519, 65_520, 65_521, 70_000])
+    @pytest.mark.parametrize("rest", ["", "ab 1!\n", "é漢"])
+    def test_counts_spaces_however_many(self, spaces: int, rest: str) -> None:
+        """No sum is taken modulo anything that a text's spaces can reach."""
+        parts = count_parts(" " * spaces + rest)
+
+        assert parts[Part.SPACE] == spaces + rest.count(" ")
+        assert sum(parts) == spaces + len(rest)
+
     def test_counts_scripts_apart(self) -> None:
         """Every character is counted once, under its script."""
         parts = count_parts("Ab 12!é漢字かな한д🙂\n")
