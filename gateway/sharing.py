@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import struct
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 
 from gateway.api.core import Core, Learned
 from gateway.state.store import Store, View
@@ -39,8 +40,17 @@ def local_view(core: Core) -> View:
 class Sharing:
     """Call `restore` at the start, `run` until cancelled, and `publish` at the end."""
 
-    def __init__(self, store: Store, learned: Learned, replica: str, first_number: int) -> None:
-        """`first_number` numbers the first piece published; this replica must not have used it before."""
+    def __init__(
+        self,
+        store: Store,
+        learned: Learned,
+        replica: str,
+        first_number: int,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        """`first_number` numbers the first piece published; this replica must not have used it before. `wall` is a
+        clock that all replicas share: seconds since the epoch."""
+        self._wall = wall
         self._store = store
         self._learned = learned
         self._replica = replica
@@ -60,9 +70,7 @@ class Sharing:
             return
         curves, lengths, pieces = (rows or {} for rows in found)
         self._restored = True
-        self._learned.routing.curves.merge(curves, self._replica)
-        if mine := curves.get(self._replica):
-            self._learned.routing.curves.resume(mine)
+        self._learned.routing.curves.merge(curves, self._replica, resume=True)
         if blob := lengths.get(self._replica) or max(lengths.values(), key=len, default=None):
             self._merge(blob, self._replica)
         for replica, news in pieces.items():
@@ -79,7 +87,7 @@ class Sharing:
         if not self._restored:
             await self.restore()
         curves, estimator = self._learned.routing.curves, self._learned.estimator
-        heard = await self._share(CURVES, curves.snapshot()) if self._restored else None
+        heard = await self._share(CURVES, curves.snapshot(self._wall())) if self._restored else None
         if heard is None:
             # What is new stays with the estimator, for the next time.
             return

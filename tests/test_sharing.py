@@ -112,8 +112,8 @@ async def test_learned_speeds_stay_after_a_restart(tmp_path: Path) -> None:
 
     assert seen == [0.0, 0.0]
     for there in (again, other):
-        assert curve(there).tpot.seen == pytest.approx(curve(one).tpot.seen)
-        assert curve(there).tpot.log("chat") == pytest.approx(curve(one).tpot.log("chat"))
+        assert curve(there).tpot.seen == pytest.approx(curve(one).tpot.seen, rel=0.01)
+        assert curve(there).tpot.log("chat") == pytest.approx(curve(one).tpot.log("chat"), rel=0.01)
 
 
 async def test_a_start_while_redis_is_silent_loses_nothing(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ async def test_a_start_while_redis_is_silent_loses_nothing(tmp_path: Path) -> No
 
         assert unread == cold
         assert expects(again) == pytest.approx(expects(learned), rel=0.001)
-        assert curve(again).tpot.seen == pytest.approx(1.0)
+        assert curve(again).tpot.seen == pytest.approx(1.0, rel=0.01)
 
 
 async def test_one_late_answer_loses_nothing_at_the_end(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ end. Memory is bounded: a curve per pool and model of the policy, with a bounded
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gateway.profiles import Profile
 from gateway.routing.curve import Curve, bucket_of
@@ -203,8 +204,9 @@ class Curves:
                 curve.tasks = {task: 0.8 * tokens for task, tokens in curve.tasks.items() if tokens > 1.0}
             self._faded = now
 
-    def snapshot(self) -> bytes:
-        """What this process has learned itself, for other replicas and for its own next start."""
+    def snapshot(self, at: float = 0.0) -> bytes:
+        """What this process has learned itself, for other replicas and for its own next start. `at`: seconds since the
+        epoch."""
         rows = {
             _SEPARATOR.join(key): {
                 "profile": curve.profile.name,
@@ -214,36 +216,32 @@ class Curves:
             }
             for key, curve in self._curves.items()
         }
-        return json.dumps({"format": _FORMAT, "curves": rows}).encode()
+        return json.dumps({"format": _FORMAT, "at": at, "curves": rows}).encode()
 
-    def merge(self, snapshots: Mapping[str, bytes], own: str | None = None) -> None:
-        """Takes the other replicas' snapshots in place of what they sent before; `own` names the one to leave out.
+    def merge(self, snapshots: Mapping[str, bytes], own: str | None = None, *, resume: bool = False) -> None:
+        """Takes the other replicas' snapshots in place of what they sent before; `own` names the one to leave out, or,
+        with `resume`, to take as this process's own from before a restart. That once.
 
-        A snapshot that is broken, of another format, or of another profile or k says nothing.
+        A snapshot counts for less the older it is than the newest one, or what replicas knew that are gone would hold
+        for ever. One that is broken, of another format, or of another profile or k says nothing.
         """
-        heard: dict[tuple[str, str], tuple[_Rows, _Rows]] = {}
-        for name, blob in snapshots.items():
-            if name != own:
-                self._read(blob, heard)
+        documents = {name: document for name, blob in snapshots.items() if (document := _document(blob)) is not None}
+        newest = max((document["at"] for document in documents.values()), default=0.0)
+        heard: _Heard = {}
+        mine: _Heard = {}
+        for name, document in documents.items():
+            part = 0.5 ** ((newest - document["at"]) / HALF_LIFE)
+            self._read(document, part, mine if name == own else heard)
         for key, curve in self._curves.items():
             tpot, ttft = heard.get(key, ({}, {}))
             curve.tpot.hear(tpot)
             curve.ttft.hear(ttft)
+            if resume and key in mine:
+                curve.tpot.resume(mine[key][0])
+                curve.ttft.resume(mine[key][1])
 
-    def resume(self, snapshot: bytes) -> None:
-        """Takes this process's own snapshot from before a restart as its own: `merge` leaves it out, and the next
-        `snapshot` replaces it. Once."""
-        own: dict[tuple[str, str], tuple[_Rows, _Rows]] = {}
-        self._read(snapshot, own)
-        for key, (tpot, ttft) in own.items():
-            self._curves[key].tpot.resume(tpot)
-            self._curves[key].ttft.resume(ttft)
-
-    def _read(self, blob: bytes, heard: dict[tuple[str, str], tuple[_Rows, _Rows]]) -> None:
+    def _read(self, document: dict[str, Any], part: float, heard: _Heard) -> None:
         try:
-            document = json.loads(blob)
-            if document["format"] != _FORMAT:
-                return
             for name, row in document["curves"].items():
                 pool, _, model = name.partition(_SEPARATOR)
                 curve = self._curves.get((pool, model))
@@ -253,12 +251,26 @@ class Curves:
                 for rows, into in zip((row["tpot"], row["ttft"]), sums, strict=True):
                     for key, weight, total in rows:
                         before = into.get(_key(key), (0.0, 0.0))
-                        into[_key(key)] = (before[0] + float(weight), before[1] + float(total))
+                        into[_key(key)] = (before[0] + part * float(weight), before[1] + part * float(total))
         except (ValueError, KeyError, TypeError, AttributeError):
             return
 
 
 _Rows = dict[Hashable, tuple[float, float]]
+_Heard = dict[tuple[str, str], tuple[_Rows, _Rows]]
+
+
+def _document(snapshot: bytes) -> dict[str, Any] | None:
+    """A snapshot's object, with the time at which it was made; None for what is none of this format."""
+    try:
+        document = json.loads(snapshot)
+        if document["format"] != _FORMAT:
+            return None
+        # Older versions wrote no time.
+        document["at"] = at = float(document.get("at", 0.0))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return document if math.isfinite(at) else None
 
 
 def _key(written: object) -> Hashable:

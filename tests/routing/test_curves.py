@@ -186,7 +186,14 @@ def test_another_process_hears_what_one_has_learned() -> None:
 
 @pytest.mark.parametrize(
     "blob",
-    [b"", b"{", b"[]", b"null", b'{"format": 2}', b'{"format": 1, "curves": {"mtp\\u001fgemma-4-e4b": 5}}'],
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b'{"format": 1, "at": 1}',
+        b'{"format": 2, "at": 1, "curves": {"mtp\\u001fgemma-4-e4b": 5}}',
+    ],
 )
 def test_broken_snapshots_say_nothing(blob: bytes) -> None:
     """A snapshot of another version, or half of one, is passed over."""
@@ -197,6 +204,20 @@ def test_broken_snapshots_say_nothing(blob: bytes) -> None:
     assert lab.per_token() == before
 
 
+def test_what_a_replica_knew_that_is_gone_fades() -> None:
+    """Its last snapshot stays in the store, and must not outweigh for ever what the living find out since."""
+    gone, here = Lab(slower(G4, 3.0)), Lab()
+    gone.serve(60)
+    last = {f"gone-{number}": gone.curves.snapshot(at=1000.0) for number in range(5)}
+    here.curves.merge({**last, "here": here.curves.snapshot(at=1000.0)}, own="here")
+    soon = here.per_token()
+    here.serve(60)
+    here.curves.merge({**last, "here": here.curves.snapshot(at=1000.0 + 7200.0)}, own="here")
+
+    assert soon > 2.0 * Lab().per_token()
+    assert here.per_token() == pytest.approx(here.truth.tpot(Task.CHAT, 5, 2), rel=0.1)
+
+
 def test_a_snapshot_for_another_depth_says_nothing() -> None:
     """What was learned with k=2 is not true of k=4."""
     lab, other = Lab(slower(G4, 2.0)), Lab(k=4)
@@ -205,7 +226,7 @@ def test_a_snapshot_for_another_depth_says_nothing() -> None:
     other.curves.merge({"a": lab.curves.snapshot()})
 
     assert other.per_token() == before
-    assert set(json.loads(lab.curves.snapshot())) == {"format", "curves"}
+    assert set(json.loads(lab.curves.snapshot())) == {"format", "at", "curves"}
 
 
 def test_a_reload_keeps_what_was_learned_unless_k_changed() -> None:
