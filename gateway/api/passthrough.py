@@ -22,8 +22,9 @@ from gateway.api.forward import BodyFor, Forward, Plan, admit, forward
 from gateway.api.handler import Handler, Incoming
 from gateway.errors import BadRequest, Forbidden, NotFound
 from gateway.policy.schema import AccessKey, Model, Policy
+from gateway.request.caps import read_needs
 from gateway.request.parse import Body, parse_body, rewrite_model
-from gateway.types import Decision, Reason
+from gateway.types import Decision, Need, Reason, Structure
 
 PATHS = frozenset(
     {
@@ -68,7 +69,8 @@ class PassThrough(Handler):
         def sent(served: str) -> bytes:
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
-        await self._forward(self.core, incoming, plan_for(incoming, model, asked, sent))
+        needs = read_needs(body.data, Structure.NONE, None) if body else frozenset[Need]()
+        await self._forward(self.core, incoming, plan_for(incoming, model, asked, sent, needs))
 
     async def _upload(self, incoming: Incoming) -> None:
         policy, head, down = incoming.active.policy, incoming.head, incoming.down
@@ -102,9 +104,17 @@ def named(policy: Policy, asked: str | None) -> Model:
     return concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
 
 
-def plan_for(incoming: Incoming, model: Model, asked: str | None, body: BodyFor) -> Plan:
-    """Any of the model's pools that the key may use, in the policy's order. Raises Forbidden."""
+def plan_for(
+    incoming: Incoming, model: Model, asked: str | None, body: BodyFor, needs: frozenset[Need] = frozenset()
+) -> Plan:
+    """Any of the model's pools that the key may use, in the policy's order. Raises Forbidden.
+
+    A pool that refuses one of the `needs` is left out if there is another: `/invocations` may hold a chat.
+    """
     pools = allowed(model, incoming.exchange.key)
+    if needs:
+        of = incoming.active.policy.pools
+        pools = tuple(name for name in pools if not needs & of[name].refuses) or pools
     incoming.exchange.decision = Decision(model=model.name, pool=pools[0], reason=Reason.PASS_THROUGH, order=pools)
     return Plan(model=model, asked=asked, pools=pools, body=body)
 

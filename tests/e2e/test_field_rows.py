@@ -88,3 +88,14 @@ async def test_a_heartbeat_is_a_comment_that_no_reader_takes_for_an_event() -> N
         gate.set()
 
         assert beats == [b": keep-alive\n\n"] * 2
+
+
+@pytest.mark.parametrize("path", ["/invocations", "/v1/made/up"])
+async def test_what_a_drafting_engine_refuses_keeps_off_it_on_any_path(path: str) -> None:
+    """SPEC-03: a chat may come by a path that is only passed on, such as SageMaker's."""
+    async with Stub(GOOD) as plain, Stub(GOOD) as mtp:
+        policy = two_pools(plain.url, mtp.url).replace("pools: [plain, mtp]", "pools: [mtp, plain]")
+        async with gateway(policy) as running:
+            assert (await ask(running.url, chat(), path)).header("x-gateway-pool") == "mtp"
+            for more in ({"min_p": 0.1}, {"logit_bias": {"1": 1}}):
+                assert (await ask(running.url, chat(**more), path)).header("x-gateway-pool") == "plain"
