@@ -183,7 +183,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         exclude=plan.exclude,
         attempts=max(policy.pools[plan.pools[0]].retry.attempts - incoming.exchange.attempts, 1),
         wait_for_first=policy.server.heartbeat is None or early is not None,
-        work=work_of(decision),
+        work=partial(work_of, decision),
         endpoint=decision.endpoint if decision else None,
         first=partial(_first, incoming.exchange),
         extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),

@@ -139,7 +139,7 @@ class LabelDesk:
             pools=pools,
             attempts=1,
             wait_for_first=True,
-            work=work_of(decision),
+            work=partial(work_of, decision),
             endpoint=decision.endpoint,
             key=key.name if key else None,
             priority=key.priority if key else 0,

@@ -19,7 +19,7 @@ from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
 from gateway.types import Decision, LoadView, Outcome, Result, Usage
 from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
-from gateway.upstream.fair import FairQueue, work_in
+from gateway.upstream.fair import UNIT, FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 
@@ -77,14 +77,14 @@ class _Waiting:
 
     __slots__ = ("job", "key", "order", "places", "priority", "work", "works")
 
-    def __init__(self, job: Job, order: tuple[str, ...], work: float, places: int) -> None:
+    def __init__(self, job: Job, order: tuple[str, ...], work: Work, places: int) -> None:
         self.job = job
         self.order = order
         self.places = places
         self.priority = 0
         self.key: str | None = None
-        self.work = work
-        self.works = work_in(work, order)
+        self.work = work.mean
+        self.works = work.in_each(order)
 
 
 class World:
@@ -149,7 +149,7 @@ class World:
             return
         if decision is None or self._by_arrival:
             # Of equal work and places, so nothing but their arrival tells them apart.
-            entry = _Waiting(job, order, 1.0, 0)
+            entry = _Waiting(job, order, UNIT, 0)
         else:
             entry = _Waiting(job, order, work_of(decision), sum(self.pools[name].in_flight for name in order))
         self._queue.add(entry)

@@ -26,7 +26,7 @@ from typing import Protocol
 from gateway.errors import GatewayError, NothingAvailable
 from gateway.types import Result
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.fair import FairQueue
+from gateway.upstream.fair import UNIT, FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.places import Places
 from gateway.upstream.pool import NOTHING, Pool
@@ -64,14 +64,14 @@ class Admission:
     async def admit(
         self,
         order: tuple[str, ...],
-        work: float = 1.0,
+        work: Work = UNIT,
         priority: int = 0,
         key: str | None = None,
         *,
         exclude: Set[str] = NOTHING,
         urgent: bool = False,
     ) -> Lease:
-        """A slot in one of these pools, best first, at an endpoint whose URL is not excluded. `work` is in seconds.
+        """A slot in one of these pools, best first, at an endpoint whose URL is not excluded.
 
         Raises NothingAvailable or TooManyRequests, both with `retry_after`.
         """
@@ -90,7 +90,7 @@ class Admission:
     async def wait(
         self,
         order: tuple[str, ...],
-        work: float,
+        work: Work,
         priority: int,
         key: str | None,
         *,

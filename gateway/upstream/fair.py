@@ -20,7 +20,8 @@ short with drafts, so that the others get what drafts help least (the c-mu rule 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import Generic, Protocol, TypeVar
 
@@ -35,27 +36,21 @@ SWEEP = 64
 """Above this number of keys of a priority, those without waiting requests or debt are forgotten."""
 
 
-NOWHERE: Mapping[str, float] = {}
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How much engine time a request is expected to take, in seconds; any unit will do as long as all use it."""
+
+    mean: float
+    """Over the pools that may serve it."""
+    by_pool: Mapping[str, float] = field(default_factory=dict)
+    """Pools that are missing here are expected to take the mean."""
+
+    def in_each(self, pools: Sequence[str]) -> tuple[float, ...]:
+        return tuple([self.by_pool.get(pool, self.mean) for pool in pools])
 
 
-class Work(float):
-    """Expected seconds of an engine's time: the mean over the pools that may serve it, and what it is in each."""
-
-    __slots__ = ("by_pool",)
-
-    by_pool: Mapping[str, float]
-
-    def __new__(cls, mean: float, by_pool: Mapping[str, float] = NOWHERE) -> Work:
-        made = float.__new__(cls, mean)
-        made.by_pool = by_pool
-        return made
-
-
-def work_in(work: float, pools: tuple[str, ...]) -> tuple[float, ...]:
-    """The work in each of these pools; where nothing is known of one, the mean."""
-    if isinstance(work, Work) and (known := work.by_pool):
-        return tuple([known.get(pool, work) for pool in pools])
-    return (work,) * len(pools)
+UNIT = Work(1.0)
+"""For callers to whom all requests are alike."""
 
 
 class Entry(Protocol):
@@ -64,9 +59,9 @@ class Entry(Protocol):
     order: tuple[str, ...]
     """The pools that may serve it, best first."""
     work: float
-    """What its key is charged: expected seconds of an engine's time; any unit will do as long as all use it."""
+    """What its key is charged: the mean of its `Work`."""
     works: tuple[float, ...]
-    """And its work in each pool of `order`."""
+    """Its work in each pool of `order`."""
     places: int
     """Requests that its pools run concurrently."""
     priority: int

@@ -16,6 +16,7 @@ from gateway.types import PoolLoad
 from gateway.upstream.admission import Admission
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.fair import UNIT, Work
 from gateway.upstream.lease import Lease, SharedLimit
 from gateway.upstream.pace import laggards
 from gateway.upstream.pool import NOTHING, Pool
@@ -66,7 +67,7 @@ class Pools:
         """URLs at which a stream that has waited in vain for its first token need not try. See `pace.laggards`."""
         return laggards(self._pools, order, self.clock())
 
-    async def admit(self, order: Sequence[str], work: float = 1.0, priority: int = 0, key: str | None = None) -> Lease:
+    async def admit(self, order: Sequence[str], work: Work = UNIT, priority: int = 0, key: str | None = None) -> Lease:
         """A slot in the first of these pools that has one, waiting in fair order if need be. See `Admission.admit`."""
         return await self.admission.admit(tuple(order), work, priority, key)
 

@@ -22,6 +22,7 @@ from gateway.records import keyword_record
 from gateway.types import Result
 from gateway.upstream.client import Dropped, Extra, Headers, Response
 from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.fair import UNIT, Work
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.late import why_late
 from gateway.upstream.lease import Lease, heed_refusal
@@ -44,10 +45,6 @@ SAME_POOL = 2
 """Attempts in one pool before the next pool comes first."""
 
 
-def _unknown() -> float:
-    return math.inf
-
-
 @keyword_record
 class Call:
     """What to send, whichever endpoint gets it. `body` and `headers` may depend on it (served name, its own key)."""
@@ -65,9 +62,9 @@ class Call:
     """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
     endpoint: str | None = None
     """URL of the endpoint of the first pool that has the conversation's prefix cached: taken if it has a place."""
-    work: float = 1.0
-    """Expected seconds of service, for fairness in the queue."""
-    first: Callable[[], float] = _unknown
+    work: Callable[[], Work] = lambda: UNIT
+    """Its expected work, for the queue. Asked for where it has to wait."""
+    first: Callable[[], float] = lambda: math.inf
     """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
     extra: Extra | None = None
     """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
@@ -241,7 +238,7 @@ class Attempts:
         exclude = self._tried if urgent else call.exclude
         try:
             return await self._pools.admission.wait(
-                order, call.work, call.priority, call.key, exclude=exclude, urgent=urgent
+                order, call.work(), call.priority, call.key, exclude=exclude, urgent=urgent
             )
         finally:
             self.waited += self._pools.clock() - began

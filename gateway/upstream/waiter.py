@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Set
 
-from gateway.upstream.fair import work_in
+from gateway.upstream.fair import Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pool import Pool
 
@@ -32,7 +32,7 @@ class Waiter:
     def __init__(
         self,
         order: tuple[str, ...],
-        work: float,
+        work: Work,
         priority: int,
         key: str | None,
         exclude: Set[str],
@@ -44,8 +44,8 @@ class Waiter:
         part = "|".join(sorted(exclude))
         self.order = tuple(f"{name} without {part}" for name in order) if exclude else order
         """The names under which the queue knows its pools: part of a pool has another name than all of it."""
-        self.work = work
-        self.works = work_in(work, order)
+        self.work = work.mean
+        self.works = work.in_each(order)
         self.places = 0
         """Requests that its pools were running when it came."""
         self.priority = priority

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.upstream.fair import PATIENCE, ROUNDS, FairQueue, Work, bounded, work_in
+from gateway.upstream.fair import PATIENCE, ROUNDS, FairQueue, Work, bounded
 from gateway.upstream.places import Places
 
 
@@ -17,18 +17,19 @@ class Item:
     def __init__(
         self,
         name: str,
-        work: float = 1.0,
+        work: float | Work = 1.0,
         key: str | None = None,
         priority: int = 0,
         order: tuple[str, ...] = ("p",),
         places: int = 1,
     ) -> None:
         self.name = name
-        self.work = work
+        expected = work if isinstance(work, Work) else Work(work)
+        self.work = expected.mean
         self.key = key
         self.priority = priority
         self.order = order
-        self.works = work_in(work, order)
+        self.works = expected.in_each(order)
         self.places = places
 
     def __repr__(self) -> str:
@@ -136,7 +137,7 @@ class TestOrder:
 
         assert serve(queue_of(prose, code), "mtp").name == "code"
         assert serve(queue_of(code, prose), "plain").name == "prose"
-        assert work_in(Work(2.0, {"mtp": 1.0}), ("new", "mtp")) == (2.0, 1.0)
+        assert Work(2.0, {"mtp": 1.0}).in_each(("new", "mtp")) == (2.0, 1.0)
 
     def test_a_key_is_charged_alike_whichever_pool_served_it(self) -> None:
         """Whoever's requests the cheap pool happened to take has no turn more for it."""

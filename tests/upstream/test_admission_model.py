@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.types import Result
+from gateway.upstream.fair import UNIT
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 from tests.upstream.door import limited
@@ -53,7 +54,7 @@ async def _play(steps: list[tuple[object, ...]]) -> None:
         clock.pass_(0.3)
         if step[0] == "come":
             _, order, key, priority, exclude = step
-            work = pools.admission.admit(order, 1.0, priority, key, exclude=exclude)  # type: ignore[arg-type]
+            work = pools.admission.admit(order, UNIT, priority, key, exclude=exclude)  # type: ignore[arg-type]
             tasks.append(asyncio.create_task(work))
         else:
             kind, number = step
