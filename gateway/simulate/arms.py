@@ -1,8 +1,8 @@
-"""Who decides where a request goes: the router with its objectives, and what it is measured against.
+"""The policy arms: the router with each objective, and the baselines that it is compared with.
 
-Every arm stands behind the same gateway: its estimator learns, its router says what a request is expected to take, and
-its queue goes by that. An arm whose rule knows no lengths differs in where requests go, and in nothing else. What the
-queue itself brings is told by an arm of its own, `arrival`.
+All arms share the same gateway: a learning estimator, a router that computes each request's expected time, and a queue
+ordered by it. A baseline rule changes only where requests go. The effect of the queue order itself is measured by a
+separate arm, `arrival`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _NO_FEATURES = Features(api=Api.CHAT, model=MODEL)
 _NO_ESTIMATE = Estimate(task=Task.UNKNOWN, output_tokens=1.0, p50=1.0, p90=1.0, confidence=0.0, source="none")
 PLAIN, MTP = "plain", "mtp"
 Fleet = Literal["deployed", "plain", "mtp", "table"]
-"""Which engines: as deployed (some plain, some MTP), or as many all plain, all MTP, all MTP with K by batch size."""
+"""The engines: as deployed (plain and MTP), or as many all plain, all MTP, or all MTP with K by batch size."""
 
 SHORT, LONG = 500, 2000
-"""Bounds of the three bins, tokens; from a well-known router's rules, which go by the request's form."""
+"""Bounds of the three bins in tokens, from a well-known router's rules on the form of a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmSpec:
-    """An arm by name: which fleet it runs on and who decides."""
+    """An arm: its fleet and how it decides."""
 
     name: str
     fleet: Fleet = "deployed"
@@ -47,11 +47,11 @@ class ArmSpec:
     objective: str = DEFAULT_OBJECTIVE
     threshold: int = 64
     oracle: bool = False
-    """Whether it is told the answer's real length."""
+    """Whether it knows the answer's actual length."""
     blind_queue: bool = False
-    """Whether its queue goes by the estimated length all the same."""
+    """Whether its queue uses the estimated length even so."""
     by_arrival: bool = False
-    """Whether its queue goes by arrival, as that of a proxy which expects nothing of a request."""
+    """Whether its queue is FIFO, like that of a proxy without length estimates."""
 
 
 ARMS: tuple[ArmSpec, ...] = (
@@ -79,7 +79,7 @@ STATIC = ("static_32", "static_64", "static_128")
 def make_arm(
     spec: ArmSpec, policy: Policy, clock: Clock, view: LoadView, rng: Random, learned: bytes = b""
 ) -> Routed:  # fmt: skip
-    """The decider of one run; `learned` is what its estimator knows, see `Workload.learned`."""
+    """The decider of one run; `learned` is its estimator's initial snapshot, see `Workload.learned`."""
     rules: dict[str, Rule] = {"fixed": Fixed(spec.pools), "random": Randomly(spec.pools, rng), "bins": Bins()}
     estimator = None
     if learned and not (spec.oracle and not spec.blind_queue):
@@ -97,7 +97,7 @@ def _prior() -> Prior:
 
 
 def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, spec: ArmSpec) -> Policy:
-    """The smallest policy that says what runs: `engines` of each kind with `seats` each."""
+    """The smallest policy for `engines` of each kind with `seats` each."""
     pools = []
     for kind, number in engines.items():
         urls = ", ".join(f'"http://{kind}-{at}"' for at in range(number))
@@ -117,7 +117,7 @@ def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, sp
 
 
 class Rule(Protocol):
-    """An order of pools without any expectation of the request."""
+    """A baseline: an order of pools that does not use the expected time."""
 
     def order(self, features: Features, view: LoadView) -> tuple[str, ...]: ...
 
@@ -133,7 +133,7 @@ class Fixed:
 
 
 class Randomly:
-    """Half and half."""
+    """Each pool first with equal probability."""
 
     def __init__(self, pools: tuple[str, ...], rng: Random) -> None:
         self._pools = pools
@@ -145,7 +145,7 @@ class Randomly:
 
 
 class Bins:
-    """Three bins by the request's form: short to the plain pool, long to MTP, unknown to the less loaded one."""
+    """Three bins by the request's form: short to plain, long to MTP, unknown to the less loaded pool."""
 
     def order(self, features: Features, view: LoadView) -> tuple[str, ...]:
         bin_ = bin_of(features)
@@ -167,8 +167,8 @@ def bin_of(features: Features) -> Literal["short", "long", "unknown"]:
 
 
 class Routed:
-    """The gateway's router and estimator, learning from outcomes and counters as they do in the gateway. With a `rule`
-    that one says where requests go; the router still says what they are expected to take."""
+    """The gateway's router and estimator, learning from outcomes and counters as in the gateway. A `rule` replaces the
+    router's choice of pools; expected times still come from the router."""
 
     def __init__(
         self,
@@ -180,14 +180,14 @@ class Routed:
         blind_queue: bool = False,
         rule: Rule | None = None,
     ) -> None:
-        """Without an estimator the prompts' own estimates count."""
+        """Without an estimator the prompts' own estimates are used."""
         self.state = state
         self.router = Router(policy, state)
         self._estimator = estimator
         self._model = policy.models[MODEL]
         self._oracle = oracle
         self._rule = rule
-        # Decides nothing: its costs, by the estimate, are what the queue goes by.
+        # Decides nothing: it computes the expected times that order the queue, from the estimates.
         self._guessing = Router(policy, state.beside(Random(0))) if blind_queue else None
         self._facts = None if not policy.routing.rules else self.router.facts
         self._nothing = self.router.facts(self._model, _NO_FEATURES, _NO_ESTIMATE)
@@ -196,13 +196,13 @@ class Routed:
         prompt = job.prompt
         estimate = prompt.estimate
         if self._estimator is not None:
-            # A copy of its own, for that is how the estimator knows whose outcome comes.
+            # Its own copy: the estimator recognises a request's outcome by the identity of its features.
             job.features = copy(prompt.features)
             job.estimate = estimate = self._estimator.estimate(job.features)
         if self._rule is not None:
             order = self._rule.order(prompt.features, view)
             decision = self._route(self.router, job, estimate, view)
-            # A conversation's place among the engines of its pool is nothing that a rule over pools decides.
+            # A rule chooses pools, not engines: keep the engine that has the conversation's prefix.
             endpoint = decision.endpoint if decision.pool == order[0] else None
             return replace(decision, pool=order[0], order=order, endpoint=endpoint)
         if not self._oracle:
@@ -221,14 +221,14 @@ class Routed:
         return router.route(self._model, prompt.features, estimate, view, facts, prompt.hints, explore=explore)
 
     def observe(self, job: Job, endpoint: str) -> None:
-        # Regret changes no decision, so it is left out here.
+        # Regret is not computed, since it changes no decision.
         decision, features = job.decision, job.features or job.prompt.features
         assert decision is not None
         task = (job.estimate or job.prompt.estimate).task
         served = Served(features.input_tokens, job.cached, job.tokens, job.sent, job.first, job.ended)
         self.state.curves.learn(decision, task, served)
         if self._estimator is None and not decision.thread:
-            # Nobody else learns from it.
+            # Nothing else learns from it.
             return
         outcome = outcome_of(job, decision, endpoint)
         if self._estimator is not None:

@@ -1,14 +1,14 @@
-"""A vLLM engine as discrete events: the batching of `gateway.sim.engine`, advanced in jumps between joins and ends.
+"""A discrete-event model of a vLLM engine: the batching of `gateway.sim.engine`, in jumps between joins and ends.
 
-As long as nobody joins and nobody ends, all steps of a batch are alike but for the growing context, so a jump of m
-steps takes m times the step at its middle context. A request ends after a number of decode steps drawn when it joins:
-with drafting, tokens per step have mean mu and variance v, and reaching n tokens takes about
+Between two joins or ends all decode steps of a batch differ only in context, so a jump of m steps takes m times the
+step at its middle context. A request's number of decode steps is drawn when it joins: with drafting, tokens per step
+have mean mu and variance v, and reaching n tokens takes about
 
     n / mu + (v + mu^2 - mu) / (2 mu^2)  with variance  n v / mu^3      (renewal theory)
 
-steps. A newcomer joins at the next step boundary and its prompt's prefill stretches that step for all.
-Simplifications against the stepped engine: a request is admitted only when its whole answer fits the cache, so nothing
-is preempted; the prefix cache knows conversations, not blocks.
+steps. A new request joins at the next step boundary, and its prefill prolongs that step for the whole batch.
+Simplifications against the stepped engine: a request is admitted only if its whole answer fits the KV cache, so there
+are no preemptions; the prefix cache works by conversation, not by block.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from gateway.simulate.job import Job
 from gateway.types import Task
 
 TABLE_TAX = (0.066, 0.15 / 187)
-"""What K = 0 in a drafting engine costs over one without a drafter, at batch 2 and per further stream: measured on an
-H100 (6.6 % at 2 streams, 21.6 % at 189), for the drafter still runs once per step."""
+"""Relative cost of K = 0 in a drafting engine over a plain engine, at batch 2 and per further stream, since the drafter
+still runs once per step. Measured on an H100: 6.6 % at 2 streams, 21.6 % at 189."""
 MOST_TAX = 0.216
 SHARED_JUMP = 16
-"""Longest jump, in steps, of an engine with a neighbour on its GPU, whose work it must notice."""
+"""Longest jump, in steps, of an engine that shares its GPU, so that it notices its neighbours' load."""
 
 
 class Speeds:
@@ -42,7 +42,7 @@ class Speeds:
         self.k = k
         self.slowdown = slowdown
         self.quality = quality
-        """Scales the acceptance of every draft: the truth, where a profile is only a guess."""
+        """Factor on the profile's acceptance rates, to model a profile that is wrong."""
         self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
         self._context, self._mtp_context = profile.decode.context, profile.decode.mtp_context
         self._seen = profile.attention.seen
@@ -52,12 +52,12 @@ class Speeds:
         self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
 
     def step(self, batch: int, context: float) -> float:
-        """Seconds of one step of `batch` sequences with `context` tokens each on average."""
+        """Seconds of one decode step of `batch` sequences with a mean context of `context` tokens."""
         extra = self._context * batch + (self._mtp_context if self.k_at[batch] else 0.0)
         return self._base[batch] + self.slowdown * extra * (self._seen(context) / 1e6)
 
     def prefill(self, tokens: int, *, pause: bool) -> float:
-        """A step with prompts alone; `pause`: the engine was idle before it."""
+        """Seconds of a step with prompts only; `pause`: the engine was idle before it."""
         profile = self.profile
         return self.slowdown * (profile.prefill_seconds if pause else profile.next_prefill_seconds)(tokens, self.k)
 
@@ -66,7 +66,7 @@ class Speeds:
         return self.slowdown * (seconds if seconds > self._least_stall else self._least_stall)
 
     def moments(self, task: Task, k: int) -> tuple[float, float]:
-        """Mean and variance of tokens per step."""
+        """Mean and variance of the tokens per decode step."""
         found = self._moments.get((task, k))
         if found is None:
             rates = [min(rate * self.quality, 1.0) for rate in self.profile.acceptance(task, k)]
@@ -76,7 +76,7 @@ class Speeds:
         return found
 
     def set_quality(self, quality: float) -> None:
-        """Another drafter, or a target that it no longer fits."""
+        """Changes the acceptance, as with another drafter; call `SimEngine.retune` afterwards."""
         self.quality = quality
         self._moments.clear()
 
@@ -89,7 +89,7 @@ class Speeds:
 
 
 class SimEngine:
-    """One engine. `next_at` says when `advance` must be called; infinite while idle."""
+    """One engine. `next_at` is when `advance` must be called; infinite while idle."""
 
     def __init__(
         self, name: str, speeds: Speeds, *, seats: int, kv_tokens: int, token_budget: int = 8192, threads: int = 512
@@ -102,7 +102,7 @@ class SimEngine:
         self.neighbours: tuple[SimEngine, ...] = ()
         """Engines that share its GPU in time slices."""
         self.accepted = self.drafts = 0.0
-        """Tokens per step in sum, and sequence steps, since the start: what counters export."""
+        """Tokens and sequence steps since the start, as its counters export them."""
         self._budget = token_budget
         self._threads: OrderedDict[int, int] = OrderedDict()
         self._most_threads = threads
@@ -114,7 +114,7 @@ class SimEngine:
         self._from = 0.0
         self._jump = 0
         self._each = 0.0
-        """Seconds of each step of the jump; 0 while idle and in a step with prompts."""
+        """Seconds per step of the jump; 0 while idle and during a step with prompts."""
         self._context = 0.0
         self._growth = 0.0
         self._length = 0.0
@@ -125,7 +125,7 @@ class SimEngine:
         return self.next_at < math.inf
 
     def submit(self, job: Job, now: float) -> None:
-        """Takes a request; it joins at the next step boundary where there is room."""
+        """Queues a request; it joins at the next step boundary with a free seat and cache."""
         job.fresh = job.prompt_tokens = job.prompt.features.input_tokens
         if job.thread and (known := self._threads.get(job.thread)):
             job.cached = min(known, job.fresh - 1)
@@ -134,14 +134,14 @@ class SimEngine:
         if self.next_at == math.inf:
             self._plan(now, pause=True)
         elif self._each and self._fits(self._waiting[0]):
-            # The jump ends at the boundary of the step that is under way.
+            # End the jump with the current step.
             done = min(int((now - self._from) / self._each) + 1, self._jump)
             if done < self._jump:
                 self._jump = done
                 self.next_at = self._from + done * self._each
 
     def advance(self) -> list[Job]:
-        """Ends the jump or the joining step that `next_at` is the end of; returns who is done."""
+        """Completes the jump or prefill step that ends at `next_at`; returns the finished jobs."""
         now, jump, running = self.next_at, self._jump, self._running
         done: list[Job] = []
         if jump:
@@ -164,11 +164,11 @@ class SimEngine:
         return done
 
     def retune(self) -> None:
-        """Call at a boundary after the speeds changed: steps to go are counted anew."""
+        """Recomputes the remaining steps. Call it at a step boundary after the speeds changed."""
         self._rescale(self.speeds.k_at[min(len(self._running), self.seats)])
 
     def _begin(self, job: Job, now: float, done: list[Job]) -> None:
-        """The prompt is computed: the first token comes."""
+        """Ends the prefill: the first token arrives and decoding begins."""
         job.first = now
         left = job.tokens - 1
         if not left:
@@ -199,11 +199,11 @@ class SimEngine:
         done.append(job)
 
     def _plan(self, now: float, *, pause: bool = False) -> None:
-        """Decides the next jump: one step with prompts in it, or steps until the next end."""
+        """Plans the next jump: one step with prompts, or decode steps until the next end."""
         running = self._running
         batch = len(running)
         if self._waiting and (prompts := self._admit(batch)):
-            # Neighbours take GPU time, which the prompts' arithmetic is and the host's part of a stall is not.
+            # Neighbours slow GPU work (prompt tokens), but not the host's part of a stall.
             share = self._share if self.neighbours else 1
             seconds = (
                 share * self.speeds.step(batch, self._context / batch) + self.speeds.stall(share * prompts)
@@ -229,7 +229,7 @@ class SimEngine:
         self.next_at = now + seconds
 
     def _admit(self, batch: int) -> int:
-        """Prompts for the next step, as far as seats, cache and the token budget go; returns their tokens."""
+        """Admits prompts to the next step within seats, KV cache and token budget; returns their tokens."""
         budget = self._budget - batch * (self.speeds.k + 1)
         planned = 0
         while self._waiting and planned < budget:
@@ -255,7 +255,7 @@ class SimEngine:
         return self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
 
     def _rescale(self, k: int) -> None:
-        """Counts every running request's steps to go anew, for another k or another acceptance."""
+        """Recomputes every running request's remaining steps for another k or acceptance."""
         changed = []
         self._growth = self._length = 0.0
         for ends_at, number, job in self._running:
@@ -273,19 +273,19 @@ class SimEngine:
 
     @property
     def _share(self) -> int:
-        """How many times longer the GPU takes, for engines that share it in time slices."""
+        """Factor on GPU times: the number of busy engines in its time slices, itself included."""
         return 1 + sum(1 for other in self.neighbours if other.busy)
 
 
 def _steps_for(job: Job, tokens: int, k: int, mean: float, variance: float) -> int:
-    """Steps that take the job's answer to `tokens` more."""
+    """Decode steps for `tokens` more tokens of the job's answer."""
     expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
     steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
     return max(-(-tokens // (k + 1)), min(int(steps + job.rounding), tokens), 1)
 
 
 def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:
-    """The k of the first row whose batch size is not exceeded; the last one's above all."""
+    """The K of the first row whose batch size is not exceeded, else of the last row."""
     for most, chosen in table:
         if batch <= most:
             return min(chosen, k)

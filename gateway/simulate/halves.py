@@ -1,8 +1,8 @@
-"""The gateway's arms with a CUDA graph for every batch (`tests/benchmarks/gpu_halves.py`), played again.
+"""Simulates the measurements of gateway arms with a CUDA graph for every batch (`tests/benchmarks/gpu_halves.py`).
 
-One card was real and the other an engine simulated in real time, so the same is done here: an arm's engine is the real
-one or the twin that stood beside it, and only requests that the real one answered count. Arms that choose were run in
-both orders. The twins had the stalls that the profile held when they ran.
+In the measurement one engine was real and the other was simulated in real time. The simulation mirrors that: one
+engine of an arm stands for the real one, the other for its simulated twin, and only requests of the real one count.
+Arms that choose between the engines were run in both orders. The twins use the stalls of the profile at that time.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ SIZES: Mapping[int, tuple[int, ...]] = {
     0: (*range(1, 65), 72, 80, 88, 96, 112, 128, 144, 192, 256, *_WIDE),
     2: (*range(3, 193, 3), 225, 255, 288, 321, 351, 384, 447, 513, 639, 768, 1023),
 }
-"""Tokens of the graphs that the measured engines captured, by k."""
+"""CUDA graph sizes of the measured engines in tokens, by k."""
 TWIN_STALL, TWIN_MTP_STALL = 19.0, 2.0
 """Milliseconds, as in `gateway.profiles.Prefill`."""
 ORDERS: Mapping[str, tuple[int, ...]] = {"all-plain": (0,), "all-MTP": (0,), "static": (0, 1), "fleet": (0, 1)}
-"""Which of an arm's two engines was the real one, run by run."""
+"""By arm: the index of the real engine in each run."""
 WARM_UP = 5.0
 
 
@@ -39,7 +39,7 @@ class Half(Gateway):
     def __init__(self, arm: str, model: str, real: int) -> None:
         super().__init__(arm, model)
         self.answered: list[Job] = []
-        """Those of the real engine, in the order in which it got them."""
+        """The real engine's jobs, in the order of sending."""
         self._real = list(self._engines)[real]
         measured = get_profile("h200", model)
         given = replace(measured.prefill, stall=TWIN_STALL, mtp_stall=TWIN_MTP_STALL)
@@ -54,7 +54,7 @@ class Half(Gateway):
         super()._send(job, lease)
 
     def rounds(self, loads: tuple[Load, ...]) -> Iterator[tuple[Load, Job]]:
-        """Plays a warm-up and all rounds; the real engine's requests that count, with their load."""
+        """Plays a warm-up and all rounds; yields the counted requests of the real engine with their load."""
         self.play(poisson(max(load.rate for load in loads), WARM_UP, -1, SHARES), 0, "warm-up")
         for number in range(ROUNDS):
             for load in loads:
@@ -70,7 +70,7 @@ class Half(Gateway):
 
 
 def replay(table: str) -> Iterator[tuple[Row, float]]:
-    """The table's rows with the simulated mean milliseconds of the row's kind, as `gateway.simulate.served.replay`."""
+    """The table's rows with the simulated mean milliseconds of each row's kind, as in `served.replay`."""
     rows = rows_of(table)
     loads = tuple(dict.fromkeys(_load(row) for row in rows))
     found: dict[tuple[str, Load, str], list[float]] = {}

@@ -1,8 +1,8 @@
-"""Pools that were measured on a real GPU, played again; and how many slices of each kind a traffic wants.
+"""Simulates arrangements of pools that were measured on a real GPU, and finds the best split of slices.
 
 The measurements are from one NVIDIA H200 (vLLM 0.26.0, E4B and 26B-A4B with dummy weights and synthetic acceptance):
-Poisson arrivals for 8 s, prompts of 256 tokens, half of the requests 8 tokens long and half 512. What can be compared
-is the order of the arrangements and the size of effects; single times were over some tens of requests.
+Poisson arrivals for 8 s, prompts of 256 tokens, half of the answers 8 tokens long and half 512. The order of the
+arrangements and the size of effects are comparable; single times are means over only some tens of requests.
 """
 
 from __future__ import annotations
@@ -26,43 +26,42 @@ from gateway.types import NO_HINTS, Api, Estimate, Features, Task
 SHORT, LONG, PROMPT = 8, 512, 256
 SECONDS = 8.0
 SEEDS = 6
-"""Played as long as was measured, for the loaded ones are not steady; several times, for steadier means."""
+"""Runs are as long as the measured ones, since loaded ones have no steady state; several seeds steady the means."""
 SEATS = 256
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
-"""The measured engines captured CUDA graphs of so many tokens, and of so many sequences' steps."""
+"""CUDA graph sizes of the measured engines, in tokens and in sequences."""
 PADDED: Mapping[str, tuple[float, float]] = {"e4b": (19.0, 2.0)}
-"""Milliseconds of stall and what drafting adds, where they are not the profile's: above 256 tokens these sizes lie up
-to 256 apart, so a step with a prompt was padded by up to as much again, or had no graph. Fitted to these tables."""
+"""(stall, extra stall with drafting) in ms, where not the profile's: above 256 tokens the graph sizes are up to
+256 apart, so a step with a prompt was padded by up to its own size, or had no graph. Fitted to these tables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """Two GPUs (or one, shared in time slices) and what was measured there: mean milliseconds of short and long."""
+    """Pools on two GPUs (or one in time slices), with measured mean milliseconds of short and long requests."""
 
     name: str
     model: str
     rate: float
-    """Requests per second and GPU."""
+    """Requests per second per GPU."""
     k: int
     task: Task
     layout: str
-    """`plain`: both plain, each takes both classes. `mtp`: both draft. `split`: one plain for short, one MTP for long.
-    `crossed`: one MTP for short, one plain for long. `shared`: the two of `split` on one GPU, with one GPU's
-    requests."""
+    """`plain`, `mtp`: both engines of that kind, each with both classes. `split`: plain for short, MTP for long.
+    `crossed`: MTP for short, plain for long. `shared`: `split` with both engines on one GPU and one GPU's rate."""
     short_ms: float
     long_ms: float
 
 
 PROSE, CODE = Task.CHAT, Task.CODE
 ACCEPTANCE = {PROSE: Acceptance.of((0.47, 0.24, 0.12, 0.06)), CODE: Acceptance.of((0.75, 0.55, 0.40, 0.30))}
-"""What was forced in the measurement."""
+"""The synthetic acceptance of the measurement."""
 
 
 TABLES = ("h200-open-e4b", "h200-open-26b", "h200-shared")
 
 
 def arrangements(tables: Sequence[str] = TABLES) -> list[Arrangement]:
-    """The measured ones, in the tables' order."""
+    """The measured arrangements, in the tables' order."""
     return [
         Arrangement(
             name=row["arrangement"],
@@ -80,7 +79,7 @@ def arrangements(tables: Sequence[str] = TABLES) -> list[Arrangement]:
 
 
 class ByLength:
-    """Short ones to one pool, long ones to the other, as the split was measured."""
+    """Short requests to one pool, long ones to the other, as in the measured split."""
 
     def __init__(self, short: str, long: str) -> None:
         self._short, self._long = (short,), (long,)
@@ -96,7 +95,7 @@ class ByLength:
 
 
 def replay(seed: int = 1, tables: Sequence[str] = TABLES) -> list[dict[str, Any]]:
-    """Every arrangement played: rows with measured and simulated mean milliseconds."""
+    """Simulates every arrangement; rows with measured and simulated mean milliseconds."""
     rows = []
     for row in arrangements(tables):
         found = [play(row, seed + again) for again in range(SEEDS)]
@@ -108,7 +107,7 @@ def replay(seed: int = 1, tables: Sequence[str] = TABLES) -> list[dict[str, Any]
 
 
 def play(row: Arrangement, seed: int = 1) -> Figures:
-    """One arrangement."""
+    """Simulates one arrangement."""
     base = get_profile("h200", row.model)
     stall, mtp_stall = PADDED.get(row.model, (base.prefill.stall, base.prefill.mtp_stall))
     prefill = replace(base.prefill, stall=stall, mtp_stall=mtp_stall)
@@ -137,8 +136,8 @@ def play(row: Arrangement, seed: int = 1) -> Figures:
 
 
 def same_order(rows: Sequence[dict[str, Any]], least: float = 0.1) -> list[dict[str, Any]]:
-    """Pairs of arrangements of one model and rate that measured at least `least` apart, and whether the simulation
-    puts them in the same order."""
+    """Pairs of arrangements of one model and rate whose measured times differ by at least `least` (relative), and
+    whether the simulation has them in the same order."""
     pairs = []
     for at, first in enumerate(rows):
         for second in rows[at + 1 :]:
@@ -158,7 +157,7 @@ def same_order(rows: Sequence[dict[str, Any]], least: float = 0.1) -> list[dict[
 def best_split(
     workload: Workload, profile: str, model: str, slices: int, load: float, spec: ArmSpec
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Every way to share `slices` among plain and MTP engines, at the load of the equal one; best mean first."""
+    """Every split of `slices` into plain and MTP engines, at `load` of the equal split's capacity; best first."""
     rate = rate_of(Cell(workload=workload, profile=profile, model=model, load=load, plain=slices - slices // 2,
                         mtp=slices // 2))  # fmt: skip
     rows = []
@@ -180,7 +179,7 @@ def _engine(profile: Profile, k: int) -> SimEngine:
 
 
 def _halves(rate: float, task: Task, seed: int) -> list[Job]:
-    """Half short, half long, Poisson."""
+    """Poisson arrivals, half short and half long."""
     rng, at, jobs = Random(seed), 0.0, []
     features = Features(api=Api.CHAT, model=MODEL, stream=True, input_tokens=PROMPT)
     prompts = {}

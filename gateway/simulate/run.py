@@ -1,4 +1,4 @@
-"""One run: a workload at a load, on a fleet, under an arm. And a cell: the same workload and load for several arms."""
+"""Plays one cell (workload, profile, model, load, fleet) under one arm and summarises its request times."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from gateway.simulate.job import Job, Workload
 from gateway.simulate.world import Arm, Clock, World
 
 WARM = 0.2
-"""Share of the requests that are not counted: the start."""
+"""Share of the requests, the first ones, that are not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """How the engines really are, where the profile that the router starts from is a guess."""
+    """How the engines differ from the profile from which the router starts."""
 
     slowdown: float = 1.0
     drafting_slowdown: float = 1.0
-    """Of the engines that draft, besides `slowdown`."""
+    """A further factor for drafting engines."""
     quality: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Where arms are compared."""
+    """The setting in which arms are compared."""
 
     workload: Workload
     profile: str
     model: str
     load: float
-    """Share of what the deployed engines can complete."""
+    """Arrival rate as a share of the deployed engines' capacity."""
     plain: int = 1
     mtp: int = 1
     k: int | None = None
-    """Drafted tokens, where not the machine's usual."""
+    """Draft tokens, if not the machine's default."""
     truth: Truth = Truth()
     seed: int = 1
 
@@ -54,7 +54,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came out of a run. Seconds from arrival to the last token."""
+    """Results of a run, in seconds from arrival to the last token."""
 
     mean: float
     p99: float
@@ -65,7 +65,7 @@ class Figures:
 
 
 def rate_of(cell: Cell) -> float:
-    """Requests per second that make the cell's load."""
+    """Requests per second for the cell's load."""
     profile, machine = get_profile(cell.profile, cell.model), cell.machine
     jobs = cell.workload.jobs
     full = cell.plain * capacity(profile, 0, machine, jobs) + cell.mtp * capacity(profile, machine.k, machine, jobs)
@@ -79,7 +79,7 @@ def run(
     *,
     watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None,
 ) -> Figures:
-    """Plays the cell under one arm. `watch` is called with all its parts before it starts."""
+    """Plays the cell under one arm. `watch` is called with its parts before the start."""
     return figures(*play(cell, spec, cell.workload.at_rate(rate), watch=watch))
 
 
@@ -90,7 +90,7 @@ def play(
     *,
     watch: Callable[[World, Arm, dict[str, SimEngine]], None] | None = None,
 ) -> tuple[Sequence[Job], dict[str, int]]:
-    """Plays these jobs, which are given their times, in the cell; and how many each pool took."""
+    """Plays these jobs in the cell and fills in their times; returns them and the requests per pool."""
     profile, machine = get_profile(cell.profile, cell.model), cell.machine
     engines_of = _fleet(cell, spec)
     policy = make_policy(f"{cell.profile}/{cell.model}", machine.k, engines_of, machine.seats, spec)
@@ -111,7 +111,7 @@ def play(
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """A run's objects are many and form no cycles; looking for some takes a twentieth of the time."""
+    """Switches the garbage collector off: a run makes no cycles, and collections took 5 % of the time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -124,7 +124,7 @@ def no_collections() -> Iterator[None]:
 def make_engine(
     name: str, profile: Profile, machine: Machine, kind: str, spec: ArmSpec, truth: Truth = Truth()
 ) -> SimEngine:  # fmt: skip
-    """One engine of a kind, as it truly is."""
+    """An engine of a kind, modified by `truth`."""
     drafts = kind == MTP
     speeds = Speeds(
         profile,
@@ -138,7 +138,7 @@ def make_engine(
 
 
 def figures(jobs: Sequence[Job], taken: dict[str, int], warm: float = WARM) -> Figures:
-    """Means and percentiles over the requests after the start."""
+    """Means and percentiles over the requests after the warm-up."""
     counted = jobs[round(len(jobs) * warm) :]
     kinds: dict[str, list[float]] = {}
     for job in counted:
@@ -146,14 +146,14 @@ def figures(jobs: Sequence[Job], taken: dict[str, int], warm: float = WARM) -> F
     means = {kind: sum(rows) / len(rows) for kind, rows in kinds.items()}
     for rows in kinds.values():
         rows.sort()
-    # Of sorted parts, which merge faster than what is in no order is sorted.
+    # The parts are sorted, and sorting merges sorted runs faster.
     every = sorted(chain.from_iterable(kinds.values()))
     by_kind = {kind: (means[kind], percentile(rows, 0.99)) for kind, rows in kinds.items()}
     return Figures(sum(every) / len(every), percentile(every, 0.99), by_kind, dict(taken))
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """The nearest rank."""
+    """The nearest-rank percentile of sorted values."""
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 

@@ -1,8 +1,8 @@
-"""The gateway's arms before real engines (`tests/benchmarks/gpu_arms.py`), played again: same requests, same order.
+"""Simulates the measurements of gateway arms before real engines (`tests/benchmarks/gpu_arms.py`), request by request.
 
-Every arm has one run: a warm-up, then rounds over all loads, as the gateway that was measured, so that what it learns
-in one cell it knows in the next. Times are those of whole requests, to which HTTP, template and tokenizer of a real
-server add `FRONT`. Speeds are the built-in profile's, which was fitted to other measurements.
+Each arm is one run, a warm-up and then rounds over all loads, like the measured gateway, so that it keeps what it has
+learned between cells. Times are of whole requests; `FRONT` is added for HTTP, chat template and tokenizer of a real
+server. Speeds are the built-in profile's, which was fitted to other measurements.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ SIZES = (
     768,
     1024,
 )
-"""Tokens of the graphs that the measured engines captured."""
+"""CUDA graph sizes of the measured engines, in tokens."""
 SEATS, K, PROMPT = 128, 2, 256
 KV_TOKENS = 400_000
 FRONT = 0.0075
-"""Seconds: by so much the first token came later over HTTP than in the process, on an idle plain engine (E4B 22.0
-against 13.4 ms, 26B-A4B 28.8 against 22.5)."""
+"""Seconds by which TTFT over HTTP exceeds that in the process, on an idle plain engine (E4B 22.0 against 13.4 ms,
+26B-A4B 28.8 against 22.5)."""
 DROPPED = 0.2
 ROUNDS = 2
 CLIENT_ROUNDS = 6
@@ -77,7 +77,7 @@ TABLES = ("h200-arms-e4b", "h200-arms-26b", "h200-arms-e4b-tasks", "h200-arms-26
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Requests per second, or clients that wait for each answer; `seconds` of the former."""
+    """An open loop of `rate` requests per second for `seconds`, or a closed loop of `clients`."""
 
     rate: float
     clients: int
@@ -103,7 +103,7 @@ class Gateway(World):
         self.arm: Arm = make_arm(spec, policy, clock, self.pools, rng)
 
     def play(self, arrivals: Sequence[Arrival], clients: int, seed: str) -> list[Job]:
-        """All of them, once what ran before has ended; their jobs in the order in which they were sent."""
+        """Plays the arrivals after all earlier ones have ended; returns their jobs in the order of sending."""
         jobs = list(_jobs(arrivals, self.clock.now + 1.0, Random(seed)))
         if not clients:
             self.run(jobs, self.arm)
@@ -112,7 +112,7 @@ class Gateway(World):
         return sorted(jobs, key=lambda job: job.at)
 
     def _play_closed(self, jobs: Sequence[Job], clients: int) -> None:
-        """So many in flight. Seats outnumber the clients, so nobody waits and every end frees a client."""
+        """A closed loop. There are more seats than clients, so nothing queues and every end frees a client."""
         left, due, number, look = iter(jobs), list[tuple[float, int, Job]](), count(), 0.0
         for job in islice(left, clients):
             heappush(due, (job.at, next(number), job))
@@ -139,7 +139,7 @@ class Gateway(World):
 
 
 def replay(table: str) -> Iterator[tuple[Row, float]]:
-    """The table's rows with the simulated mean milliseconds of the row's kind."""
+    """The table's rows with the simulated mean milliseconds of each row's kind."""
     rows = rows_of(table)
     model = rows[0]["model"]
     loads = dict.fromkeys(Load(float(r["rate"] or 0), int(r["clients"] or 0), float(r["seconds"])) for r in rows)
@@ -168,7 +168,7 @@ def _draw(load: Load, number: int) -> list[Arrival]:
 
 
 def _recorded(model: str) -> dict[tuple[float, int], list[Arrival]]:
-    """Requests of runs whose traffic was drawn otherwise: by rate and round."""
+    """Recorded arrivals of runs with another generator, by (rate, round)."""
     found = {}
     for row in rows_of("h200-arms-arrivals"):
         if row["model"] == model:

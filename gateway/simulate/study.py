@@ -1,7 +1,7 @@
-"""A capacity plan and what follows from it: cost, a card's slices one by one, a burst, a lost slice, other models.
+"""A capacity plan with its follow-up analyses: cost, slices in use, bursts, a lost slice, other models.
 
-Cost per million output tokens is that of whole cards: price per hour / (output tokens per hour) * 10^6. Without a price
-it is in card hours.
+Cost per million output tokens = price of the whole cards per hour / output tokens per hour * 10^6, or in card hours
+without a price.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from typing import Any
 from gateway.simulate.plan import Fleet, Need, Played, best, find_plan, fleets, highest_rate, nearest, try_fleet
 
 LOADS = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
-"""Of the planned rate, for the curve of times by load."""
+"""Multiples of the planned rate, for the curve of latency by load."""
 SIZES = 8
-"""Numbers of slices for the curve by slices, about."""
+"""Approximate number of points of the curve by slices."""
 Tick = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What is bought. `price` is per hour, in any money."""
+    """The unit of cost. `price` is per hour, in any currency."""
 
     slices: int
     price: float | None = None
 
     def number(self, slices: int) -> int:
-        """Whole cards for so many slices."""
+        """Whole cards for `slices` slices."""
         return -(-slices // self.slices)
 
     def per_million(self, slices: int, tokens_per_second: float) -> float:
-        """Cost of a million output tokens; in card hours where there is no price."""
+        """Cost of a million output tokens, in card hours without a price."""
         hourly = self.number(slices) * (1.0 if self.price is None else self.price)
         return hourly / (tokens_per_second * 3600.0) * 1e6
 
@@ -42,7 +42,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The plan under other circumstances. `needed`: slices that would keep the limits then; None: more than allowed."""
+    """The plan under a changed condition. `needed`: the fleet that would keep the limits, None if too large."""
 
     name: str
     played: Played
@@ -51,7 +51,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """One card with so many of its slices in use, at the highest rate within the limits; None: there is none."""
+    """One card with `slices` in use, at its highest rate within the limits; None if there is no such rate."""
 
     slices: int
     played: Played | None
@@ -59,7 +59,7 @@ class InUse:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """One model's plan and what follows."""
+    """One model's plan and its analyses."""
 
     need: Need
     card: Card
@@ -68,7 +68,7 @@ class Study:
     loads: tuple[Played, ...] = ()
     in_use: tuple[InUse, ...] = ()
     sizes: tuple[Played, ...] = ()
-    """Fleets all of one kind and half of each, by their number of slices, from one to two more than the plan."""
+    """Fleets of one kind and half of each, with one to (plan + 2) slices."""
 
     @property
     def plan(self) -> Played | None:
@@ -76,7 +76,7 @@ class Study:
 
     @property
     def chosen(self) -> Played:
-        """The plan, or what comes nearest to it."""
+        """The plan, or the fleet nearest to the limits."""
         return self.plan or nearest(self.tried)
 
     def cost(self, played: Played) -> float:
@@ -116,7 +116,7 @@ class Study:
 
 
 def study(need: Need, card: Card, burst: float, tick: Tick) -> Study:
-    """The whole of it; `tick` is called after each fleet that was tried."""
+    """Makes the plan and all analyses; `tick` is called after each fleet."""
     tried = _all(need, tick)
     found = Study(need, card, tried)
     chosen = found.chosen
@@ -146,7 +146,7 @@ def _burst(need: Need, fleet: Fleet, burst: float, tick: Tick) -> WhatIf:
 
 
 def _lost(need: Need, fleet: Fleet, tick: Tick) -> list[WhatIf]:
-    """One slice less, of each kind that there is."""
+    """The plan with one slice less, for each kind."""
     rows = []
     for kind in ("plain", "mtp"):
         left = replace(fleet, **{kind: getattr(fleet, kind) - 1})
@@ -160,7 +160,7 @@ def _lost(need: Need, fleet: Fleet, tick: Tick) -> list[WhatIf]:
 
 
 def _in_use(need: Need, slices: int, k: int, tick: Tick) -> InUse:
-    """The split of so many slices that carries most within the limits."""
+    """The split of `slices` with the highest rate within the limits."""
     found: list[Played] = []
     for fleet in fleets(slices, (k,), need.least_plain):
         played = highest_rate(need, fleet)
@@ -184,5 +184,5 @@ def _mean(played: Played) -> float:
 
 
 def compare(studies: Sequence[Study]) -> list[tuple[Study, float | None]]:
-    """Each model's plan and its cost: what another model would take."""
+    """Each model's plan with its cost."""
     return [(one, one.cost(one.plan) if one.plan else None) for one in studies]

@@ -1,4 +1,4 @@
-"""The suite of arms: every traffic, profile, model and load under every arm, and the default objective beside them."""
+"""The suite of arms: every traffic, profile, model and load under every arm, summarised for the default objective."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LOADS = (0.2, 0.5, 0.8, 1.1)
 QUICK_LOADS = (0.5, 0.9)
 TRAFFIC = ("classification", "long", "half", "agent", "day")
 SHORT_TRAFFIC = frozenset({"classification", "azure-code"})
-"""Traffic of short answers: more requests are played, for they pass sooner."""
+"""Traffic of short answers, which gets more requests because they are cheap to simulate."""
 TURN_SECONDS = 60.0
 ORACLE_LIMIT, SINGLE_LIMIT, STATIC_LIMIT = 0.03, 0.02, 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteSpec:
-    """What is played."""
+    """The selection of cells."""
 
     traffic: tuple[str, ...] = TRAFFIC
     profiles: tuple[str, ...] = tuple(MACHINES)
@@ -41,11 +41,11 @@ class SuiteSpec:
     seed: int = 1
 
     def tasks(self) -> list[tuple[str, str, str]]:
-        """(traffic, profile, model): what one process plays at a time."""
+        """(traffic, profile, model), one unit of work for a process each."""
         return [(t, p, m) for t in self.traffic for p in self.profiles for m in self.models]
 
     def workload(self, traffic: str, at_once: int = 40) -> Workload:
-        """Raises OSError where a trace's file cannot be read, ValueError where its folder is not known."""
+        """Raises OSError if a trace file cannot be read, ValueError if no folder is given."""
         number = round(self.requests * 2.4) if traffic in SHORT_TRAFFIC else self.requests
         if traffic in TRACES:
             if self.traces is None:
@@ -63,13 +63,13 @@ def known_traffic() -> tuple[str, ...]:
 
 
 def truth_of(profile: str, model: str, seed: int) -> Truth:
-    """How far the engines are from the profile that routing starts from: up to 10 % in speed, 15 % in acceptance."""
+    """Random deviations of the engines from the profile: up to 10 % in speed, 15 % in acceptance."""
     rng = Random(f"{profile} {model} {seed}")
     return Truth(rng.uniform(0.9, 1.1), rng.uniform(0.95, 1.05), rng.uniform(0.85, 1.15))
 
 
 def play(spec: SuiteSpec, task: tuple[str, str, str]) -> list[dict[str, Any]]:
-    """All loads and arms of one task, as rows of `cells`."""
+    """Plays all loads and arms of one task; rows of `cells`."""
     traffic, profile, model = task
     workload, rows = spec.workload(traffic), []
     for load in spec.loads:
@@ -77,7 +77,7 @@ def play(spec: SuiteSpec, task: tuple[str, str, str]) -> list[dict[str, Any]]:
         cell = Cell(workload=workload, profile=profile, model=model, load=load, truth=truth, seed=spec.seed)
         rate = rate_of(cell)
         if traffic == "agent":
-            # Turns about a minute apart, however fast the engines are.
+            # Keep turns about a minute apart at any engine speed.
             cell = replace(cell, workload=spec.workload(traffic, max(4, round(rate * TURN_SECONDS))))
         for arm in ARMS:
             found = run(cell, arm, rate)
@@ -88,7 +88,7 @@ def play(spec: SuiteSpec, task: tuple[str, str, str]) -> list[dict[str, Any]]:
 
 
 def run_suite(spec: SuiteSpec, workers: int, progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Plays everything; `progress` is told how many of how many tasks are done."""
+    """Plays all cells; `progress` receives (tasks done, tasks)."""
     tasks = spec.tasks()
     rows: list[dict[str, Any]] = []
     for done, found in enumerate(_results(spec, tasks, workers), 1):
@@ -110,14 +110,14 @@ def _results(spec: SuiteSpec, tasks: Sequence[tuple[str, str, str]], workers: in
 
 
 def summarize(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The default objective against the oracle, the best single pool and, on mixed traffic, the best threshold.
+    """Compares the default objective with the oracle, the best single pool and, on mixed traffic, the best threshold.
 
-    Figures are relative differences of mean request times in the worst cell: 0.03 is 3 % slower. A single pool is one
-    of the deployed pools that gets everything; `worst_vs_best_converted` compares with as many engines all of one
-    kind, which no routing can make of the deployed ones. The oracle's queue is sorted by real lengths as well, which
-    pays in overload whatever the routing: `worst_vs_oracle_routing` compares with an oracle whose queue has the
-    gateway's estimates, and `queue` says by how much that one is behind the oracle. `arrival` is the default with a
-    queue in order of arrival: what the queue brings and routing does not.
+    Values are relative differences of mean request times in the worst cell: 0.03 is 3 % slower. A single pool is one
+    of the deployed pools with all the traffic; `worst_vs_best_converted` compares with as many engines all of one
+    kind, which routing cannot achieve. The oracle also orders its queue by actual lengths, which helps in overload
+    under any routing: `worst_vs_oracle_routing` compares with an oracle whose queue uses the gateway's estimates, and
+    `queue` is how far that one is behind the oracle. `arrival` is the default with a FIFO queue: the gain that comes
+    from the queue order and not from routing.
     """
     groups: dict[tuple[object, ...], dict[str, float]] = {}
     mixed = set()

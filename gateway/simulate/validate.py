@@ -1,8 +1,8 @@
 """`gateway simulate --validate`: the simulator against every measured and published table, row by row.
 
-A row's error is simulated / known - 1. A table holds where the median of its absolute errors is at most 10 % and the
-worst at most 25 %; where it does not, its verdict says so beside the physics that the model lacks. Long-running
-quantities are played through the simulated engine, prompts included, not worked out from the step's formula.
+A row's error is simulated / known - 1. A table holds if its median absolute error is at most 10 % and its worst at most
+25 %; otherwise its verdict also names the effects that the simulator does not model. Quantities over many steps are
+played through the simulated engine, prompts included, not computed from the step formula.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from gateway.types import Task
 
 MEDIAN, WORST = 0.10, 0.25
 WAVES = 24
-"""Least number of requests behind a mean, over several seeds where a wave is smaller."""
+"""Least number of requests per mean, over several seeds if a wave is smaller."""
 _TASKS = {"none": PROSE, "prose": PROSE, "code": CODE}
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One figure of a table."""
+    """One value of a table."""
 
     label: str
     known: float
     simulated: float
     at_most: bool = False
-    """Whether the table only says that it is not above `known`."""
+    """Whether `known` is only an upper bound."""
 
     @property
     def error(self) -> float:
@@ -42,7 +42,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Validated:
-    """One table's errors."""
+    """The errors of one table."""
 
     table: KnownTable
     points: tuple[Point, ...]
@@ -63,7 +63,7 @@ class Validated:
 
     @property
     def beyond(self) -> int:
-        """Points whose error is above the limit for the worst."""
+        """Number of points with an error above `WORST`."""
         return sum(abs(point.error) > WORST for point in self.points)
 
     @property
@@ -98,12 +98,12 @@ class Validated:
 
 
 def validate() -> list[Validated]:
-    """Every table that ships."""
+    """Validates every shipped table."""
     return [Validated(table, tuple(_PREDICTORS[table.name](table))) for table in known_tables()]
 
 
 def summary(found: Sequence[Validated]) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The output of `--json`."""
     return {
         "simulated": True,
         "limits": {"median": MEDIAN, "worst": WORST},
@@ -113,7 +113,7 @@ def summary(found: Sequence[Validated]) -> dict[str, Any]:
 
 
 def _measured(model: str) -> Profile:
-    """An H200 profile with the acceptance that was forced in the measurement."""
+    """An H200 profile with the synthetic acceptance of the measurement."""
     base = get_profile("h200", model)
     return replace(base, by_task={**base.by_task, **ACCEPTANCE})
 

@@ -1,8 +1,7 @@
-"""The event loop: arrivals, the gateway's decision, places and queue, engines, and what outcomes teach. No sockets.
+"""The event loop: arrivals, decisions, slots and queue, engines, and learning from outcomes. No sockets.
 
-The gateway's parts are the real ones: router, estimator, pools, pickers, leases and fair queue, all
-on the virtual clock. A request goes to the first pool of its order that has a place, else it stands in the queue until
-any of them has one.
+Router, estimator, pools, pickers, leases and fair queue are the gateway's own, on the virtual clock. A request goes to
+the first pool in its order with a free slot, else it queues until one of them has one.
 """
 
 from __future__ import annotations
@@ -24,25 +23,25 @@ from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 
 TELEMETRY = 2.0
-"""Seconds between two looks at the engines' acceptance counters."""
+"""Seconds between scrapes of the engines' acceptance counters."""
 LEAST_STEPS = 200.0
-"""Sequence steps between two looks below which they say nothing."""
+"""Least sequence steps between scrapes for the acceptance to count."""
 
 
 class Arm(Protocol):
-    """Who decides. A `Decision` says what its request is expected to take; an order of pools alone does not, and such
-    requests are served in order of arrival."""
+    """Decides where a request goes. A `Decision` carries expected times that order the queue; requests with only an
+    order of pools are served FIFO."""
 
     def decide(self, job: Job, view: LoadView) -> Decision | tuple[str, ...]: ...
 
     def observe(self, job: Job, endpoint: str) -> None:
-        """A request that was decided for its pool has ended well there."""
+        """Learns from a request that succeeded at `endpoint`."""
 
     def accept(self, pool: str, length: float) -> None: ...
 
 
 class Clock:
-    """The virtual time, as a clock that the gateway's parts can be given."""
+    """The virtual time, as the clock of the gateway's parts."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +51,7 @@ class Clock:
 
 
 class _NoConnector:
-    """Engines are called directly, so nothing is ever sent."""
+    """A connector that is never used: engines are called directly."""
 
     async def send(
         self,
@@ -69,7 +68,7 @@ class _NoConnector:
         return ConnectorStatistics(0, 0, 0)
 
     async def aclose(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 class _Waiting:
@@ -88,8 +87,7 @@ class _Waiting:
 
 
 class World:
-    """One run. `engines` by the URL of the policy's endpoint that it stands behind; `by_arrival`: the queue expects
-    nothing of a request."""
+    """One run. `engines` are keyed by their endpoint's URL in the policy; `by_arrival` makes the queue FIFO."""
 
     def __init__(
         self, policy: Policy, engines: Mapping[str, SimEngine], clock: Clock, rng: Random, *, by_arrival: bool = False
@@ -108,7 +106,7 @@ class World:
         self.taken: dict[str, int] = dict.fromkeys(policy.pools, 0)
 
     def run(self, jobs: Sequence[Job], arm: Arm, at: Sequence[tuple[float, Callable[[], None]]] = ()) -> None:
-        """Plays all jobs to their end; `at` are things that happen at given times, in order."""
+        """Plays all jobs to their end; `at` are (time, action) pairs in order of time."""
         events, clock, coming = self._events, self.clock, iter(jobs)
         upcoming, look = list(at), TELEMETRY
         job = next(coming, None)
@@ -148,7 +146,7 @@ class World:
             self._send(job, lease)
             return
         if decision is None or self._by_arrival:
-            # Of equal work and places, so nothing but their arrival tells them apart.
+            # Equal work for all, so that the queue is FIFO.
             entry = _Waiting(job, order, UNIT, 0)
         else:
             entry = _Waiting(job, order, work_of(decision), sum(self.pools[name].in_flight for name in order))
@@ -156,7 +154,7 @@ class World:
         self._count(order, 1)
 
     def _wished(self, decision: Decision) -> Lease | None:
-        """The endpoint that has the conversation's prefix, where it has a place."""
+        """A lease on the endpoint with the conversation's prefix, if it has a free slot."""
         pool = self.pools[decision.pool]
         limit = pool.policy.limits.in_flight
         endpoint = next((e for e in pool.endpoints if e.url == decision.endpoint), None)
@@ -175,7 +173,7 @@ class World:
             self._push(engine)
 
     def _advance(self, engine: SimEngine, arm: Arm) -> None:
-        """Of the engine whose event comes first."""
+        """Handles the event of the engine with the earliest one."""
         for job in engine.advance():
             lease, decision = job.lease, job.decision
             assert lease is not None
@@ -192,7 +190,7 @@ class World:
             self._serve(self._pool_of[id(engine)])
 
     def _serve(self, name: str) -> None:
-        """Gives the places of a pool to those who wait."""
+        """Gives a pool's free slots to queued requests."""
         pool = self.pools[name]
         while self._queued and (endpoint := pool.pick(self.clock.now)) is not None:
             entry = self._queue.first((name,))
@@ -203,7 +201,7 @@ class World:
             self._send(entry.job, Lease(pool, endpoint, self.clock.now))
 
     def _count(self, order: tuple[str, ...], change: int) -> None:
-        """Keeps the pools' own counts of who waits, which routing sees."""
+        """Updates the pools' counts of queued requests, which routing reads."""
         self._queued += change
         for name in order:
             self.pools[name].eligible += change
@@ -214,7 +212,7 @@ class World:
         heappush(self._events, (engine.next_at, self._number, engine))
 
     def _look(self, arm: Arm) -> None:
-        """What a scrape of the drafting engines' counters says: mean acceptance length since the last one."""
+        """Reports the drafting engines' mean acceptance length since the last scrape."""
         for pool in self.pools:
             engines = [self._engines[e.url] for e in pool.endpoints]
             if not engines[0].speeds.k:
@@ -232,7 +230,7 @@ def no_connector() -> Connector:
 
 
 def outcome_of(job: Job, decision: Decision, endpoint: str) -> Outcome:
-    """What the gateway knows of a request that ended well."""
+    """The outcome of a successful request as the gateway records it."""
     features, estimate = job.features or job.prompt.features, job.estimate or job.prompt.estimate
     usage = Usage(prompt_tokens=features.input_tokens, completion_tokens=job.tokens, cached_tokens=job.cached)
     return Outcome(
