@@ -8,12 +8,14 @@ pool is the one that all its endpoints have. Every second the measured acceptanc
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from random import Random
 
 from gateway.metrics import tpot_of
-from gateway.policy.schema import Model, Mtp
+from gateway.policy.engines import disagreement, faults
+from gateway.policy.schema import Model, Mtp, Pool
 from gateway.routing.curves import Curves
 from gateway.state.store import Others
 from gateway.telemetry.checklist import MtpChecklist
@@ -26,6 +28,8 @@ from gateway.telemetry.view import TelemetryView
 from gateway.types import Decision, Outcome, PoolLoad, Result
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.pools import Pools
+
+log = logging.getLogger("gateway.telemetry")
 
 TICK_SECONDS = 1.0
 
@@ -64,6 +68,8 @@ class Watch:
         self._curves = curves
         self._clock = clock
         self._foreign: dict[str, Foreign] = {}
+        self._versions: dict[tuple[str, str], tuple[str, Pool]] = {}
+        """What engines told when they were last compared with the policy, by pool and URL."""
         self.view = TelemetryView(pools, models, clock)
         self.checklist = MtpChecklist(self.view, thresholds, clock, self._break_even, curves.plain_speed)
         self._neighbours = Neighbours()
@@ -137,10 +143,13 @@ class Watch:
         self.view.match()
         self._neighbours.follow(self.view.endpoints())
         records = self.view.endpoints()
+        versions: dict[tuple[str, str], tuple[str, Pool]] = {}
         for pool in self._pools:
             for endpoint in pool.endpoints:
                 if (record := records.get(endpoint.url)) is not None:
                     endpoint.heard_at, endpoint.generated_at = record.heard_at, record.generated_at
+                    if record.identity.version is not None:
+                        versions[pool.name, endpoint.url] = record.identity.version, pool.policy
             seen = self.view.pool_load(pool.name)
             if not seen.fresh:
                 # Without the engines' own word, the other replicas' counts are all that is known of foreign load.
@@ -153,9 +162,21 @@ class Watch:
                 running=round(seen.running),
                 waiting=round(seen.waiting),
             )
+        self._compare(versions)
         for report in self.checklist.reports(by_load=False):
             if report.recent is not None:
                 self._curves.accept(report.pool, report.recent.mean_length)
+
+    def _compare(self, versions: dict[tuple[str, str], tuple[str, Pool]]) -> None:
+        """Logs what an engine's version means for its pool, whenever one of the two is new."""
+        for (name, url), (version, pool) in versions.items():
+            before = self._versions.get((name, url))
+            if before is not None and before[0] == version and before[1] is pool:
+                continue
+            for message in (*faults(pool, version), disagreement(pool, version)):
+                if message is not None:
+                    log.warning(message, extra={"fields": {"pool": name, "endpoint": url}})
+        self._versions = versions
 
     def _elsewhere(self, endpoint: str) -> int:
         found = self._others().endpoints.get(endpoint)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, SecretStr
 
+from gateway.policy.engines import faults
 from gateway.policy.schema import Numbers, Policy, Rule, When
 from gateway.policy.when import ALWAYS
 from gateway.types import Need, PoolKind
@@ -64,6 +65,8 @@ def _of_pools(policy: Policy) -> Iterator[str]:
     for name, pool in policy.pools.items():
         if name not in used:
             yield f"pools.{name}: no model uses this pool"
+        for fault in faults(pool, pool.engine.vllm):
+            yield f"pools.{name}: {fault}"
         if not any([*(row.weight for row in pool.endpoints), *(source.weight for source in pool.sources)]):
             yield f"pools.{name}: every endpoint has weight 0, so that the pool takes no traffic"
         if pool.telemetry.interval is not None and pool.telemetry.stale_after < pool.telemetry.interval:

@@ -13,6 +13,7 @@ from gateway.policy.values import (
     Count,
     Origin,
     Path,
+    Release,
     Seconds,
     SecondsOrOff,
     SecondsOrZero,
@@ -156,8 +157,8 @@ class Speculative(Section):
 
 
 class Engine(Section):
-    vllm: Text | None = None
-    """Version, such as "0.30"."""
+    vllm: Release | None = None
+    """Version, such as "0.30". None is asked from the back end."""
 
 
 class Mtp(Section):

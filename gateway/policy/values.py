@@ -19,6 +19,8 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _INT = re.compile(r"[-+]?[0-9]{1,17}", re.ASCII)
 _FLOAT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?", re.ASCII)
 _SWITCH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+RELEASE = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.+-]?[A-Za-z][\w.+-]*)?")
+"""A version of vLLM. What follows the numbers, such as `rc1` or `+cpu`, plays no part."""
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._~-]+)?", re.ASCII)
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
@@ -127,6 +129,13 @@ def slug(value: str) -> str:
     return value
 
 
+def release(value: str) -> str:
+    """A version of vLLM; its quotes matter, for without them YAML reads 0.30 as 0.3."""
+    if RELEASE.fullmatch(value) is None:
+        raise wrong('expected a version in quotes, such as "0.30" or "0.33.1"')
+    return value
+
+
 def name(value: str) -> str:
     if len(value) > 200 or any(char.isspace() for char in value):
         raise wrong("a name has at most 200 characters and no spaces")
@@ -184,6 +193,7 @@ Filled = BeforeValidator(_filled)
 """Not `min_length`, which counts valid items only and would blame the list besides each bad item."""
 Text = Annotated[str, BeforeValidator(text)]
 Slug = Annotated[Text, AfterValidator(slug)]
+Release = Annotated[Text, AfterValidator(release)]
 Name = Annotated[Text, AfterValidator(name)]
 Url = Annotated[Text, AfterValidator(url)]
 Path = Annotated[Text, AfterValidator(path)]

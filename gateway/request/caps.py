@@ -128,12 +128,19 @@ def read_tool_choice(data: dict[str, object], tools: int) -> ToolChoice:
     return ToolChoice.REQUIRED if choice == "required" else ToolChoice.AUTO
 
 
+def _is_positive(value: object) -> bool:
+    """Whether pydantic, and so vLLM, reads a number above 0: from texts and booleans as well."""
+    try:
+        return isinstance(value, int | float | str) and float(value) > 0
+    except (ValueError, OverflowError):
+        return False
+
+
 def read_needs(data: dict[str, object], structure: Structure, thinking: bool | None) -> frozenset[Need]:
     if structure is Structure.NONE and data.keys().isdisjoint(_NEED_FIELDS):
         return _NO_NEEDS
     needs: set[Need] = set()
-    min_p = data.get("min_p")
-    if isinstance(min_p, int | float) and not isinstance(min_p, bool) and min_p > 0:
+    if _is_positive(data.get("min_p")):
         needs.add(Need.MIN_P)
     if data.get("logit_bias"):
         needs.add(Need.LOGIT_BIAS)

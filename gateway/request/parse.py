@@ -27,7 +27,7 @@ class Body:
     """What a body says, leniently. `data` may hold any JSON value under any key."""
 
     model: str | None
-    """The `model` field where it is a string, else None."""
+    """The `model` field; None where it is missing or null."""
     stream: bool
     data: dict[str, object]
     size: int
@@ -56,9 +56,13 @@ def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
     if "model" not in body.data:
         return raw
     name = json.dumps(new_name).encode()
+    view = body.view
+    if (encoding := json.detect_encoding(raw)).startswith(("utf-16", "utf-32")):
+        # Python's parser reads these as well, and so does vLLM's server; the search below does not.
+        raw = view = raw.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
     pieces: list[bytes] = []
     done = 0
-    for start, end in _model_values(body.view):
+    for start, end in _model_values(view):
         begin = place_in_body(body.cuts, start)
         pieces += (raw[done:begin], name)
         done = begin + end - start
@@ -70,8 +74,10 @@ def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: 
     if not isinstance(data, dict):
         raise BadRequest(f"The body must be a JSON object, not {_kind(data)}.")
     model = data.get("model")
+    if model is not None and not isinstance(model, str):
+        raise BadRequest(f"`model` must be a string, not {_kind(model)}.", param="model")
     return Body(
-        model=model if isinstance(model, str) else None,
+        model=model,
         stream=is_true(data.get("stream")),
         data=data,
         size=len(raw),
@@ -125,6 +131,8 @@ def _kind(data: object) -> str:
         return "a boolean"
     if isinstance(data, int | float):
         return "a number"
+    if isinstance(data, dict):
+        return "an object"
     return "an array" if isinstance(data, list) else "a string"
 
 

@@ -21,7 +21,6 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from operator import mul
 from pathlib import Path
-from zlib import adler32
 
 import tiktoken
 
@@ -89,8 +88,6 @@ _TABLE = _script_table()
 _MARK = {letter: bytes([0x80 + ord(letter) % 32]) for letter in _SCRIPTS}
 _LETTERS_AND_SPACE = b" ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = b"0123456789"
-_ONE_FOR_SPACE = bytes(byte == ord(" ") for byte in range(256))
-_ADLER_BASE = 65_521
 
 
 def count_parts(text: str) -> list[int]:
@@ -100,7 +97,7 @@ def count_parts(text: str) -> list[int]:
     marks = raw if len(text) == size else raw.translate(_TABLE, _CONTINUATION)
     # Letters and spaces go in one pass, after which little is left.
     unspaced = marks.translate(None, _LETTERS_AND_SPACE)
-    spaces = _spaces(raw) if marks is raw else marks.count(b" ")
+    spaces = marks.count(b" ")
     letters = len(marks) - len(unspaced) - spaces
     rest = unspaced.translate(None, _DIGITS)
     digits = len(unspaced) - len(rest)
@@ -113,17 +110,6 @@ def count_parts(text: str) -> list[int]:
     signs = len(rest) - wide
     # An emoji is two or three tokens where a letter of a rarer script is about a half.
     return [letters, spaces, digits, signs, latin, cyrillic, han, kana, hangul, other + 4 * emoji]
-
-
-def _spaces(raw: bytes) -> int:
-    """How many spaces stand in a text of words.
-
-    A count decides anew at each byte, and where a word ends a processor cannot foresee: that costs as much as all else
-    here. Adler-32 (RFC 1950) decides nothing, and its lower half is 1 + the sum of the bytes, modulo 65521.
-    """
-    if len(raw) >= _ADLER_BASE - 1:
-        return raw.count(b" ")
-    return (adler32(raw.translate(_ONE_FOR_SPACE)) & 0xFFFF) - 1
 
 
 def rough_tokens(text: str) -> int:

@@ -63,6 +63,7 @@ class TestWarnings:
             ("http://b:1", "http://a:1", "one server is either plain or MTP"),
             ('"http://b:1"', '{url: "http://b:1", weight: 0}', "every endpoint has weight 0"),
             ("speculative:", "telemetry: {interval: 1m}, speculative:", "figures will always be stale"),
+            ("speculative:", 'engine: {vllm: "0.32"}, refuses: [min_p], speculative:', "add structured_thinking"),
             ("access:", "logging: {prompts: true}\naccess:", "written to the log"),
             ("  keys: [{name: alpha, env: ALPHA}]\n", "", "everybody may use the models"),
         ],

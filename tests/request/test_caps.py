@@ -71,6 +71,10 @@ class TestCaps:
         [
             ({"min_p": 0.1}, {Need.MIN_P}),
             ({"min_p": 0}, set()),
+            ({"min_p": "0.05"}, {Need.MIN_P}),
+            ({"min_p": True}, {Need.MIN_P}),
+            ({"min_p": "x"}, set()),
+            ({"min_p": [0.1]}, set()),
             ({"logit_bias": {"5": 1}}, {Need.LOGIT_BIAS}),
             ({"logit_bias": {}}, set()),
             ({"logprobs": True}, {Need.LOGPROBS}),

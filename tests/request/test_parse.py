@@ -94,10 +94,16 @@ class TestParseBody:
         """BODY-04: lone surrogates, NaN and big integers are read, as vLLM's own parser reads them."""
         assert parse_body(raw).model == "m"
 
-    @pytest.mark.parametrize(("model", "read"), [('"a"', "a"), ("null", None), ("5", None), ('["a"]', None)])
-    def test_reads_a_model_that_is_a_string(self, model: str, read: str | None) -> None:
-        """A model that is no string counts as none."""
+    @pytest.mark.parametrize(("model", "read"), [('"a"', "a"), ("null", None)])
+    def test_reads_the_model(self, model: str, read: str | None) -> None:
+        """A model that is null counts as missing."""
         assert parse_body(f'{{"model":{model}}}'.encode()).model == read
+
+    @pytest.mark.parametrize(("model", "kind"), [("5", "a number"), ('["a"]', "an array"), ("{}", "an object")])
+    def test_says_what_a_model_is_that_is_no_string(self, model: str, kind: str) -> None:
+        """It is not missing, and no name to look for."""
+        with pytest.raises(BadRequest, match=f"`model` must be a string, not {kind}"):
+            parse_body(f'{{"model":{model}}}'.encode())
 
     @pytest.mark.parametrize(
         ("value", "stream"),
@@ -181,6 +187,13 @@ class TestRewriteModel:
         after = rewrite_model(raw, parse_body(raw), "other")
 
         assert after == raw.replace(b'"model": "old"', b'"model": "other"')
+
+    @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+    def test_what_is_not_utf8_is_sent_as_utf8(self, encoding: str) -> None:
+        """Python's parser, and so vLLM, reads other encodings of Unicode; the name is exchanged in these as well."""
+        raw = '{"model": "alias", "prompt": "要約 😀"}'.encode(encoding)
+
+        assert json.loads(rewrite_model(raw, parse_body(raw), "new")) == {"model": "new", "prompt": "要約 😀"}
 
     def test_takes_names_in_any_script(self) -> None:
         """A name with quotes and Japanese letters is written as valid JSON."""

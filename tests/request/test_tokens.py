@@ -93,7 +93,7 @@ class TestRoughTokens:
     @pytest.mark.parametrize("spaces", [0, 1, 65_519, 65_520, 65_521, 70_000])
     @pytest.mark.parametrize("rest", ["", "ab 1!\n", "é漢"])
     def test_counts_spaces_however_many(self, spaces: int, rest: str) -> None:
-        """No sum is taken modulo anything that a text's spaces can reach."""
+        """However few or many there are, and whatever stands after them."""
         parts = count_parts(" " * spaces + rest)
 
         assert parts[Part.SPACE] == spaces + rest.count(" ")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from gateway.policy.schema import Engine
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
 from gateway.simulate.world import no_connector
+from gateway.telemetry.identity import Identity
 from gateway.telemetry.vllm import PageReader
 from gateway.types import CostTerms, Decision, PoolCost, PoolKind, Reason, Result
 from gateway.upstream.pools import Pools
@@ -114,3 +117,20 @@ def test_an_endpoint_hears_from_its_page_whether_its_engine_makes_tokens() -> No
         told.append((endpoint.counts_tokens(clock()), clock() - endpoint.generated_at < 5.0))
 
     assert told == [(False, False), (True, False), (True, False), (True, True)]
+
+
+def test_a_version_that_is_not_the_policys_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A contradiction between policy and engine is logged, again only when the engine or the policy changes."""
+    _, pools, watch, _ = rig()
+    of = policy()
+    stated = replace(of.pools["mtp"], engine=Engine(vllm="0.30"))
+    pools.apply(replace(of, pools={**of.pools, "mtp": stated}))
+    watch.tick()
+    record = watch.view.endpoints()[MTP]
+    for version in ("0.30.1", "0.33.0", "0.33.0", "0.34.0"):
+        record.identity = Identity(version)
+        watch.tick()
+
+    said = [record.message for record in caplog.records]
+    assert [("0.33.0" in line, "0.34.0" in line) for line in said] == [(True, False), (False, True)]
+    assert all("correct `engine.vllm`" in line for line in said)
