@@ -1,1 +1,1 @@
-"""What a request says about its answer: its body read leniently, and turned into `Features`."""
+"""Reads request bodies leniently and extracts `Features`: what a request says about its answer."""

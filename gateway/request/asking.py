@@ -1,8 +1,9 @@
-"""What the ask says: its language, evidence for tasks, wishes about length, and where it stands.
+"""Reads the instruction of a request: language, task evidence, length wishes, lexicon groups, and where it stands.
 
-The turn's start, its end and the system prompt are read apart. The one with the strongest signs of an ask leads; the
-others count less, and a system prompt leads only where the user turn is mere matter to work on. Words are looked up
-once, for all of this and for the lexicon that the prior goes by.
+The start of the last user turn, its end and the system prompt are read separately, and each gets a strength. The
+strongest part of the user turn leads; evidence from the other parts counts 0.4 times. The system prompt leads only if
+the user turn is material without an instruction, or if the prompt has stronger signs and the only wish about length, a
+firm one. One look-up per word serves the task evidence, the wishes and the lexicon.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _TELLING_MARKS = tells.table(
 _MARKS = Marks(_TELLING_MARKS, {})
 _MARKS_OF = {language: Marks(_TELLING_MARKS, evidence) for language, evidence in vocabulary.MARKS.items()}
 _PHRASES_AT = tells.GROUPS_AT + len(lexicon.GROUPS)
-# Typographic quotes, dashes and the like, which stand between, make no other script.
+# Punctuation such as typographic quotes and dashes lies between these ranges and is no other script.
 _OTHER_SCRIPT = re.compile("[\u0370-\u1fff\u2070-\U0010ffff]")
 _LINE = 160
 _KEPT = 1024
@@ -51,11 +52,11 @@ _SURE = 5.0
 _GLANCE = 100
 _ASKS = ("?", "？", "か。", "か")
 _LEAST = 2.0
-"""Strength below which a text is matter rather than an ask."""
+"""Parts weaker than this are material, not an instruction."""
 
 
 class Asking(NamedTuple):
-    """The ask, read."""
+    """What was read from the instruction."""
 
     text: str
     place: Place
@@ -71,24 +72,24 @@ class _Part(NamedTuple):
     text: str
     language: str
     scores: Scores
-    """Never changed: requests share parts."""
+    """Not to be mutated: cached parts are shared between requests."""
     wish: Wish | None
     detail: int
     steps: bool
     strength: float
-    """How much this reads like an ask."""
+    """How strongly the part looks like an instruction."""
     groups: int
     phrases: int
-    """The lexicon's, as bits."""
+    """Bits of the lexicon's phrases."""
     marks: list[Mark]
-    """What was found in other scripts."""
+    """Substrings found in scripts without spaces."""
 
 
 def read_ask(user: str, system: str) -> Asking:
-    """Reads the last user turn and the system prompt."""
+    """Reads the instruction from the last user turn and the system prompt."""
     ask = locate(user)
     tail = _read(ask.tail) if ask.tail else None
-    # Behind a clear ask at the end, only the beginning of the start can add to it.
+    # If the end holds a clear instruction, only the first characters of the start can add to it.
     sure = tail is not None and tail.strength >= _SURE
     head = _read(ask.head[:_GLANCE] if sure else ask.head)
     told = _read(ends(system)) if system else _NOTHING
@@ -111,7 +112,7 @@ def read_ask(user: str, system: str) -> Asking:
 
 
 def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
-    """What the lexicon says of the system prompt, the turn's first line, its edges and its last line."""
+    """Lexicon groups of the system prompt and of the turn's first line, edges and last line."""
     first, last = head.groups, tail.groups
     cut = head.text.find("\n")
     if cut >= 0:
@@ -124,13 +125,13 @@ def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
 
 
 def groups_of(text: str) -> int:
-    """The lexicon's groups in a short text, as bits."""
+    """Lexicon groups in a short text, as bits."""
     lower = text.lower()
     return _groups_in(lower, [] if lower.isascii() else _MARKS.found(lower, set(lower)))
 
 
 def _groups_in(line: str, marks: list[Mark]) -> int:
-    """The same of a lower-case text that holds no marks but these."""
+    """Lexicon groups in a lower-case text that contains no marks but these, as bits."""
     told = reduce(or_, map(_TELLS.__getitem__, _TELLING.intersection(word_list(line))), 0)
     for mark in marks:
         if mark.text in line:
@@ -139,21 +140,21 @@ def _groups_in(line: str, marks: list[Mark]) -> int:
 
 
 def _rules(told: _Part, asked: _Part) -> bool:
-    """Whether a system prompt with a firm wish outweighs a user turn without wishes of its own."""
+    """Whether the system prompt outweighs the user turn: it has a firm wish, the turn has none and is weaker."""
     return told.wish is not None and told.wish.firm and asked.wish is None and told.strength > asked.strength
 
 
 @lru_cache(_KEPT)
 def _read(text: str) -> _Part:
-    """What a short text says. The last ones are kept: most requests have one of a few system prompts, a template's
-    fixed end comes with each of its requests, and an agent repeats its user's words at every step."""
+    """Reads one short text. Results are cached, because texts recur: most requests use one of a few system prompts, a
+    template ends alike in every request, and an agent repeats its user's words at every step."""
     lower = text.lower()
     listed = word_list(lower)
     words = set(listed)
     chars = set(lower) if not lower.isascii() and _OTHER_SCRIPT.search(lower) else set()
     language = language_of(lower, words, chars)
     cjk = language in _SPACELESS
-    # One look at all words leaves the few that the tables below ask for.
+    # Keep only the few words that the tables below contain.
     words &= _TELLING
     told = reduce(or_, map(_TELLS.__getitem__, words), 0)
     phrases = lexicon.phrases_in(listed, words) if told & tells.PHRASES else 0

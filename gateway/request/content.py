@@ -1,7 +1,7 @@
-"""The conversation inside a body, whatever shape its content has: strings, lists of parts, token ids, or nonsense.
+"""Reads the conversation in a body. Content may be a string, a list of parts, token ids, or malformed.
 
-Agents wrap the user's words in reminders, environment reports and tool results. These are taken out here, so that
-"the last user turn" is the last thing that a person (or a template) asked.
+Agents wrap the user's words in reminders, environment reports and tool results. These blocks are removed, so that "the
+last user turn" is the last instruction by a person or a template.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gateway.types import Api
 
 MAX_READ = 96
-"""Messages that are read in full; in a longer conversation the first and the latest ones."""
+"""Most messages that are read. Of a longer conversation the first 8 and the last 88 are read."""
 _HEAD_READ = 8
 _MAX_PARTS = 64
 _FIRST = 400
@@ -45,24 +45,24 @@ _ASK_BLOCK = re.compile(
 
 @dataclass(slots=True)
 class Dialogue:
-    """A conversation as routing sees it."""
+    """The conversation in the form that feature extraction uses."""
 
     turns: int = 0
     system: str = ""
     user: str = ""
-    """Text of the latest user turn that asks for something, harness blocks taken out."""
+    """The last user turn with text of its own, without the agent's blocks."""
     first: str = ""
-    """Beginning of the first user turn."""
+    """First 400 characters of the first user turn."""
     pairs: list[tuple[str, str]] = field(default_factory=list)
     """Earlier (user text, assistant text) pairs, oldest first."""
     texts: list[str] = field(default_factory=list)
-    """Every text that was read, for counting."""
+    """All texts that were read, for token counting."""
     unread: int = 0
-    """Messages in the middle of a long conversation that were not read."""
+    """Number of messages, or of prompts in a batch, that were not read."""
     ids: int = 0
-    """Prompt tokens given as ids."""
+    """Number of prompt tokens given as ids."""
     prompts: int = 1
-    """Prompts in a batch of completions, or conversations in one of chats."""
+    """Number of prompts in a completions batch, or of conversations in a chat batch."""
     images: int = 0
     media: set[str] = field(default_factory=lambda: {"text"})
     after_tool: bool = False
@@ -70,7 +70,7 @@ class Dialogue:
 
 
 def read(data: dict[str, object], api: Api) -> Dialogue:
-    """The conversation of a chat or completions body. Never raises: what is not understood is left out."""
+    """Reads a chat or completions body. Never raises; parts of an unknown form are skipped."""
     if api is Api.COMPLETIONS and "prompt" in data:
         return _read_prompt(data.get("prompt"))
     messages = data.get("messages")
@@ -122,8 +122,8 @@ def _is_batch(messages: object) -> bool:
 
 
 def _read_batch(conversations: list[object]) -> Dialogue:
-    """A chat batch: the first conversation stands for all, and the others' texts count. A batch within is no
-    conversation, so that lists in lists do not lead any deeper."""
+    """Reads a chat batch. The first conversation stands for all; the others add texts, turns and media. A batch inside
+    a batch is skipped, which bounds the recursion."""
     first, *others = conversations
     dialogue = Dialogue() if _is_batch(first) else read({"messages": first}, Api.CHAT)
     dialogue.prompts = len(conversations)
@@ -139,13 +139,13 @@ def _read_batch(conversations: list[object]) -> Dialogue:
 
 
 def without_boilerplate(text: str) -> str:
-    """A user text without the blocks that an agent's harness puts around or after the user's words."""
+    """Removes the blocks that an agent puts before or after the user's words."""
     kept: list[str] = []
     at = 0
     for _ in range(_MAX_PARTS):
         opening = _BLOCK.search(text, at, at + _SCAN)
         if opening is None and len(text) - at > 2 * _SCAN:
-            # Harnesses add their blocks before or after the user's words, so a long middle is left alone.
+            # Agents put their blocks at the edges, so the middle of a long text is not searched.
             kept.append(text[at : len(text) - _SCAN])
             at = len(text) - _SCAN
             opening = _BLOCK.search(text, at)
@@ -156,7 +156,7 @@ def without_boilerplate(text: str) -> str:
         kept.append(text[at : opening.start()])
         if _ASK_BLOCK.match(name):
             kept.append(text[opening.end() : closing if closing >= 0 else len(text)])
-        # A block that is never closed is more likely prose or code than a block.
+        # A tag that is never closed is more likely prose or code than a block.
         if closing < 0:
             kept.append(text[opening.start() :])
             return "".join(kept).strip()
@@ -166,7 +166,7 @@ def without_boilerplate(text: str) -> str:
 
 
 def _parts(content: object, dialogue: Dialogue) -> Iterator[str]:
-    """The texts of a list of content parts; other media are noted on `dialogue`."""
+    """Yields the texts of content parts; records other media in `dialogue`."""
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list):
@@ -187,7 +187,7 @@ def _parts(content: object, dialogue: Dialogue) -> Iterator[str]:
             continue
         text = part.get("text")
         if isinstance(text, str) and kind != "tool_result":
-            # Each part is cleaned on its own: harnesses put their reminders into parts beside the user's.
+            # Text parts are yielded whole: agents often put a reminder in a part next to the user's.
             yield text
 
 
@@ -202,7 +202,7 @@ def _call_texts(calls: object) -> Iterator[str]:
 
 
 def _read_prompt(prompt: object) -> Dialogue:
-    """A completions prompt: a text, token ids, or a batch of either."""
+    """Reads a completions prompt: a text, token ids, or a batch of either."""
     dialogue = Dialogue(turns=1)
     if isinstance(prompt, str):
         dialogue.texts = [prompt]

@@ -1,6 +1,7 @@
-"""Bayesian linear regression of which only the normal equations are kept: what token counting learns with.
+"""Bayesian linear regression that keeps only the normal equations; token counting learns its weights with it.
 
-Each observation is a profile (amounts of parts) and a count; sought are the weights of the parts. Old ones fade.
+An observation is a profile (amount of each part of a prompt) and a token count. The weights per part are estimated with
+a Gaussian prior around starting weights. Old observations decay exponentially.
 """
 
 from __future__ import annotations
@@ -8,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _PRIOR_SPREAD = 0.35
-"""Relative standard deviation of the starting weights."""
+"""Relative standard deviation of the prior on each weight."""
 _NOISE = 0.03
-"""Relative standard deviation of a count that the right weights would leave."""
+"""Relative standard deviation of a count around the value by the true weights."""
 _DECAY = 0.998
 _LARGEST_UNIT = 1e6
 
 
 class Equations:
-    """One model's normal equations and the weights solved from them.
+    """Normal equations of one model, and the weights solved from them.
 
-    Instead of the old observations losing weight with every new one, the new one gains: `unit` is what an observation
-    counts for now, and the matrix and the vector are in it. So one observation touches few places.
+    Decay is lazy: instead of scaling all old sums down, each new observation is scaled up by `unit`, which grows. The
+    matrix and the vector are in this unit. So an observation touches only the cells of its own parts.
     """
 
     __slots__ = ("matrix", "passed", "pending", "prior", "seen", "solved", "unit", "vector")
@@ -30,17 +31,17 @@ class Equations:
         self.matrix = [[0.0] * size for _ in range(size)]
         self.vector = [0.0] * size
         self.seen = 0.0
-        """Observations, faded."""
+        """Decayed number of observations."""
         self.pending = 0
-        """Observations since the weights were solved."""
+        """Observations since the last `solve`."""
         self.passed = 0
-        """Counts that came since the model is known well, learned from or not."""
+        """Counts offered since the model is known well, used or skipped."""
         self.unit = 1.0
         self.solved: list[float] = []
-        """The weights; empty before the first solving."""
+        """Solved weights; empty before the first `solve`."""
 
     def add(self, profile: Sequence[int], count: int, scale: float) -> None:
-        """One observation, weighted by `scale`."""
+        """Adds one observation with weight `scale`."""
         self.unit /= _DECAY
         if self.unit > _LARGEST_UNIT:
             self.settle()
@@ -55,13 +56,13 @@ class Equations:
         self.pending += 1
 
     def settle(self) -> None:
-        """Brings the equations back to unit 1, so that they can be added to others or handed out."""
+        """Rescales the equations to unit 1, so that they can be added to others or exported."""
         factor, self.unit = 1.0 / self.unit, 1.0
         self.matrix = [[value * factor for value in row] for row in self.matrix]
         self.vector = [value * factor for value in self.vector]
 
     def solve(self) -> None:
-        """Finds the weights. Parts that no prompt has had keep their start and make the system no larger."""
+        """Solves for the weights. Parts that no prompt contained keep their prior and are left out of the system."""
         had = [i for i in range(len(self.prior)) if self.matrix[i][i]]
         rows = [[self.matrix[i][j] for j in had] for i in had]
         right = [self.vector[i] for i in had]
@@ -76,7 +77,7 @@ class Equations:
 
 
 def _solve(rows: list[list[float]], right: list[float]) -> list[float]:
-    """Gauss-Jordan with row pivots. The prior on the diagonal keeps the matrix positive definite."""
+    """Gauss-Jordan elimination with row pivots. The prior on the diagonal keeps the matrix positive definite."""
     size = len(right)
     for i in range(size):
         pivot = max(range(i, size), key=lambda r: abs(rows[r][i]))

@@ -1,6 +1,6 @@
-"""Evidence for tasks in a short text: words, phrases and shapes, each with a weight.
+"""Weighs evidence for each task in a short text: words, phrases and shapes such as option lists or arithmetic.
 
-The text is the located ask, never a whole document, so a word in a pasted article counts for nothing.
+The text is the located instruction, never a whole document, so words in a pasted article do not count.
 """
 
 # ruff: noqa: E501, SIM905  (tables read better in long rows)
@@ -27,7 +27,7 @@ _BEFORE_OPTION = " \n(（\t"
 _OPTION_WORDS = frozenset(("options", "choices"))
 _OPTION_HEADS = ("options:", "choices:", "options are", "choices are", '"choices"', "options -")
 _WIDE_OPTION_HEADS = ("選択肢", "选项", "선택지")
-# A text without any of these holds none of the wide pairs of letters, of numbers.
+# Gates: a text without any of these characters contains none of the wide letter or number pairs.
 _WIDE_LETTERS = frozenset("bｂイ나")
 _WIDE_NUMBERS = frozenset("2２②")
 _QUESTION_LABELS = (
@@ -38,7 +38,7 @@ _STEPS = re.compile(
     r"step[ -]by[ -]step|think (?:carefully|through)|show your (?:work|reasoning)|explain your (?:reasoning|answer)|schritt für schritt"
     r"|étape par étape|paso a paso|ステップバイステップ|段階的に|順を追って|一歩ずつ|途中式|考え方も|理由も|一步一步|逐步|详细步骤|단계별|차근차근"
 )
-# "3 + 4", "$5", "6 %"; begins with one class of characters, at which the search can leap.
+# "3 + 4", "$5", "6 %". It begins with a character class, so that the regex engine can skip to candidates.
 _MATH_SIGN = re.compile(r"[0-9０-９$](?:(?<=\$)\d|(?<!\$)\s?(?:[+\-*/×÷=^]\s?\d|%))")
 _CLOSED = re.compile(r"^(?:is|are|was|were|does|do|did|can|could|will|has|have|should|would) ")
 _WRITE = frozenset("write compose draft create generate schreibe schreib écris rédige escribe scrivi escreva".split())
@@ -66,19 +66,19 @@ TELLING: tells.Lists = (
     (tells.LETTER_B, ("b",)),
     (tells.JSON, ("json",)),
 )
-"""Every word that is asked for here: the others of a text need not be looked at."""
+"""All words that this module looks up; the other words of a text are dropped first."""
 TELLING_MARKS: tells.Lists = (
     (tells.CHOOSE, _CHOOSE_MARKS),
     (tells.HOW_MANY, _HOW_MANY_MARKS),
     (tells.OPTION_HEAD, _WIDE_OPTION_HEADS),
     (tells.QUESTION_LABEL, _WIDE_QUESTION_LABELS),
 )
-"""The same in scripts without spaces."""
+"""The same for scripts without spaces."""
 Scores = dict[Task, float]
 
 
 def step_by_step(text: str, told: int) -> bool:
-    """Whether a derivation is to be written out."""
+    """Whether the text asks for reasoning to be written out."""
     if text.isascii() and not (told & tells.STEPS and told & tells.STEPS_TOO and _has(text, _STEP_MARKS)):
         return False
     return _STEPS.search(text) is not None
@@ -87,13 +87,19 @@ def step_by_step(text: str, told: int) -> bool:
 def evidence(
     text: str, words: set[str], marks: list[Mark], told: int, chars: set[str], language: str, *, digits: bool
 ) -> Scores:
-    """Weights by task in a short lower-case text with these words of `TELLING`, these marks, what both tell (`tells`)
-    and, where its letters are not all Latin, these characters.
+    """Evidence weights by task of a short lower-case text.
 
-    `digits`: whether it holds any.
+    Args:
+        text: the text.
+        words: its words that stand in `TELLING`.
+        marks: the substrings found in it.
+        told: bits of these words and marks (`tells`).
+        chars: its distinct characters; empty if all letters are Latin.
+        language: ISO 639-1 code.
+        digits: whether it contains a digit.
     """
     scores: Scores = {}
-    # Technical words stay Latin in every script.
+    # Technical terms are written in Latin letters in every script.
     table = WORDS.get(language) or WORDS["en"]
     for word in table.keys() & words:
         task, weight = table[word]
@@ -115,16 +121,16 @@ def evidence(
 
 
 def _is_input(text: str, word: str, determiners: tuple[str, ...]) -> bool:
-    """Whether "the following article" or the like is what is worked on rather than what is to be written."""
+    """Whether the word names the input ("the following article") rather than the text to be written."""
     at = text.find(word)
     return text[max(0, at - 12) : at].endswith(determiners)
 
 
 def _add_shapes(scores: Scores, text: str, told: int, chars: set[str], digits: bool) -> None:
-    """Forms that say more than words do: options, arithmetic, closed questions, "write a story"."""
+    """Adds evidence from shapes: option lists, arithmetic, closed questions, "write a story"."""
     options = _options(text, told, chars)
     if options:
-        # A numbered list is as often a list of questions or notes; a choice has to be asked for.
+        # A numbered list may also hold questions or notes, so it needs a word that asks for a choice.
         asked = options > 1 or told & tells.CHOOSE
         _add(scores, Task.MULTIPLE_CHOICE, 3 if asked else 0.7)
     if told & tells.JSON:
@@ -141,7 +147,7 @@ def _add_shapes(scores: Scores, text: str, told: int, chars: set[str], digits: b
     elif not told & tells.OPEN and len(text) < 160 and _CLOSED.match(text):
         _add(scores, Task.SHORT_QA, 1)
     if told & tells.WRITE:
-        # What is written decides; without an object that is known, writing is at least not a label.
+        # A known object decides the task; without one the answer is at least longer than a label.
         _add(scores, Task.LONG_FORM if scores.get(Task.LONG_FORM) else Task.CHAT, 1.5)
 
 
@@ -150,7 +156,7 @@ def _add(scores: Scores, task: Task, weight: float) -> None:
 
 
 def _options(text: str, told: int, chars: set[str]) -> int:
-    """2 where lettered options stand in the text or options are announced, 1 where they are numbered, else 0."""
+    """2 if the text has lettered options or announces options, 1 if it has numbered ones, else 0."""
     if (
         told & tells.OPTION_HEAD
         or (told & tells.OPTIONS and _has(text, _OPTION_HEADS))
@@ -176,7 +182,7 @@ def _has_pair(text: str, pairs: tuple[tuple[str, str], ...]) -> bool:
 
 
 def _has(text: str, marks: tuple[str, ...]) -> bool:
-    # A plain loop: `any` with a generator costs as much as the search.
+    # A plain loop: `any` with a generator costs as much as the search itself.
     for mark in marks:  # noqa: SIM110
         if mark in text:
             return True

@@ -1,7 +1,8 @@
-"""In-context examples and the lengths of their answers, the best sign there is of how long the next one will be.
+"""Measures the answers of in-context examples, the best predictor of the next answer's length.
 
-Inside one prompt the examples are found by the labels that begin its lines, in any language: where "A:" or 「回答：」
-stands at the start of at least two lines, what follows it, up to the next label or an empty line, is an answer.
+Within a prompt, examples are found by the labels of lines, in any language. If a label ("A:", 「回答：」) begins two or
+more lines, the text after each one, up to an empty line or the next example, is an answer. One-line examples with an
+arrow (`input -> output`) and short assistant turns of similar length count too.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ _BEGINS_ANSWER = re.compile(r"let's|let us|think|まず|首先|先に", re.IGNOR
 
 
 def in_prompt(text: str) -> tuple[int, int] | None:
-    """(median tokens, number) of the examples' answers inside `text`; None without examples."""
+    """(median tokens, number) of the example answers inside `text`; None without examples."""
     lines = text[-_WINDOW:].split("\n")
     if len(lines) < 3:
         return None
     last = [line_label(line) for line in lines[-_LAST_LINES:]]
     ending = [label for label in last if label]
-    # Most prompts end without a labelled line, or with one that occurs once: no examples, and no walk over the window.
+    # Early exit: most prompts end without a labelled line, or with a label that occurs once.
     if not ending or all(text.count(label, -_WINDOW) < 2 for label in ending[-2:]):
         return _arrows(lines)
     labels = [*map(line_label, lines[:-_LAST_LINES]), *last]
@@ -43,7 +44,7 @@ def in_prompt(text: str) -> tuple[int, int] | None:
     if not answer:
         return None
     places = [i for i, label in enumerate(labels) if label == answer]
-    # The last place is the one to fill in, unless the prompt stops before it.
+    # The last occurrence is the one to fill in, unless the prompt stops before it.
     done = (places[:-1] if is_open else places)[-_MAX_EXAMPLES:]
     begins = next((label for label in labels if label and labels.count(label) >= 2), "")
     return _sizes([_answer(lines, labels, i, begins) for i in done])
@@ -56,7 +57,7 @@ def _sizes(answers: list[str]) -> tuple[int, int] | None:
 
 
 def _lengths(texts: list[str]) -> list[float]:
-    """Tokens of texts, counted together for speed and shared out by characters."""
+    """Tokens of each text. All are counted at once, for speed, and shared out by characters."""
     joined = "".join(texts)
     if not joined:
         return []
@@ -65,7 +66,7 @@ def _lengths(texts: list[str]) -> list[float]:
 
 
 def in_turns(answers: list[str]) -> tuple[int, int] | None:
-    """The same for assistant turns that look like examples: at least two, short and of like length."""
+    """(median tokens, number) of assistant turns that look like examples: at least two, short or of similar length."""
     if len(answers) < 2:
         return None
     lengths = [max(1.0, length) for length in _lengths([answer[:_LONGEST] for answer in answers[-_MAX_EXAMPLES:]])]
@@ -75,7 +76,8 @@ def in_turns(answers: list[str]) -> tuple[int, int] | None:
 
 
 def _answer_label(lines: list[str], labels: list[str]) -> tuple[str, bool]:
-    """The label whose text the model is to write, and whether it already stands at the end; "" where there is none."""
+    """(label, is open): the label whose text the model is to write, "" if there is none, and whether the prompt already
+    ends with it."""
     at = len(labels) - 1
     while not labels[at]:
         at -= 1
@@ -83,8 +85,8 @@ def _answer_label(lines: list[str], labels: list[str]) -> tuple[str, bool]:
     rest = _after(lines[at], last)
     named = [label for label in labels if label]
     after = {named[i + 1] for i, label in enumerate(named[:-1]) if label == last}
-    # "Q: .. A: .. Q: .." ends with a question; the label that used to follow it is the answer's.
-    # Only labels that speak of answers count there, as the speakers of a transcript alternate too.
+    # "Q: .. A: .. Q: .." ends with a question; the label that used to follow it is the answer's. Only labels that name
+    # an answer count, because the speakers of a transcript alternate too.
     if rest and len(after) == 1 and not _BEGINS_ANSWER.match(rest):
         follower = after.pop()
         return (follower, False) if _ANSWERS.match(follower) and follower != last else ("", False)
@@ -94,7 +96,7 @@ def _answer_label(lines: list[str], labels: list[str]) -> tuple[str, bool]:
 
 
 def _answer(lines: list[str], labels: list[str], at: int, begins: str) -> str:
-    """The text under a label: up to an empty line or to the next example, which begins as the one before did."""
+    """The text under a label, up to an empty line or to the label that begins the next example."""
     held = [_after(lines[at], labels[at])]
     for i in range(at + 1, len(lines)):
         if not lines[i].strip() or (labels[i] in (begins, labels[at]) and labels[i]):
@@ -108,7 +110,7 @@ def _after(line: str, label: str) -> str:
 
 
 def _arrows(lines: list[str]) -> tuple[int, int] | None:
-    """Examples of the form `input -> output`, one a line, the last one open."""
+    """Examples of the form `input -> output`, one per line, with the last one open."""
     ending = lines[-1].rstrip()
     arrow = next((each for each in _ARROWS if ending.endswith(each)), "")
     if not arrow:

@@ -1,8 +1,9 @@
-"""A parsed body -> `Features`. Pure and bounded: at 10 MB it reads no more than at 200 KB.
+"""Extracts `Features` from a parsed body. Pure and bounded: it reads no more of 10 MB than of 200 KB.
 
-params.py reads the parameters; content.py finds the conversation; asking.py what is asked; examples.py what the
-examples' answers look like; keys.py makes the hashes; tokens.py counts. Reading what is asked is half of the work, and
-is spared where whoever learns from the answers knows that the request's template settles their length.
+params.py reads the parameters; content.py finds the conversation; asking.py reads the instruction; examples.py measures
+example answers; keys.py computes the history keys; tokens.py counts. Reading the instruction is half of the work. It is
+skipped if the caller's `known` has a reading for the request's template, which the estimator keeps while history
+settles the length.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gateway.types import NO_HINTS, Api, Features, Hints
 
 _AS_CHAT = (Api.CHAT, Api.COMPLETIONS)
 _BYTES = (1, 1, 1, 1, 2, 2, 3, 3, 3, 3)
-"""UTF-8 bytes of a character of each part of a text."""
+"""UTF-8 bytes per character of each part of a text."""
 _HEAD = 800
 _TAIL = 1200
 _COUNT_CHARS = 64 * 1024
@@ -34,7 +35,7 @@ _MOSTLY_CODE = 0.4
 
 
 class _Found(NamedTuple):
-    """All that was read from one body, before it is put together."""
+    """Everything read from one body, before `_assemble`."""
 
     dialogue: Dialogue
     params: Params
@@ -60,10 +61,14 @@ def extract(
     tokens: TokenEstimator | None = None,
     known: Known | None = None,
 ) -> Features:
-    """What the request says about its answer. Never raises, whatever JSON the body holds.
+    """Extracts the features of a request. Never raises, whatever JSON the body holds.
 
-    `tokens` counts the prompt with what it has learned; without it the starting weights count. `known` has readings
-    that spare this request's.
+    Args:
+        body: the parsed body.
+        api: the request's format.
+        hints: what the client's headers state.
+        tokens: counts the prompt with learned weights; None counts with the starting weights.
+        known: returns a cached reading by `reading_key`, or None.
     """
     data = body.data if api in _AS_CHAT else as_chat(body.data, api)
     dialogue = read(data, api)
@@ -77,12 +82,12 @@ def extract(
         asking = read_ask(dialogue.user, dialogue.system)
         reading, instruction = read_of_ask(asking, params, code, after_tool=dialogue.after_tool), asking.text
     else:
-        # Only a second opinion reads it, which is not asked about what is known.
+        # Only a second opinion reads this, and none is asked for a known template.
         instruction = dialogue.user
     input_tokens = (tokens or TokenEstimator()).estimate(body.model or "", profile)
     prefill = dialogue.last_role == "assistant" and _continues(data)
     thread = thread_key(data, keys.system, dialogue.first)
-    # By position, here and in what is made for each request below: by keyword a tuple costs twice as much.
+    # Positional here and below: building a tuple by keyword costs twice as much per request.
     found = _Found(
         dialogue, params, reading, instruction, code, profile, text_bytes, ask_tokens, input_tokens,
         few_shot, few_shots, last_answer, prefill, keys, thread,
@@ -153,9 +158,9 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
 
 
 def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, int, int]:
-    """The prompt's profile, its text's bytes and the last user turn's share of its tokens.
+    """(profile, bytes of text, tokens of the last user turn) of the prompt.
 
-    Exact up to 64 K characters, beyond that from samples of each text.
+    Exact up to 64 K characters; beyond that estimated from samples of each text.
     """
     texts = dialogue.texts
     total = sum(map(len, texts))
@@ -172,7 +177,7 @@ def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, i
     if read != total or dialogue.unread or hidden:
         parts, text_bytes, ids = _scaled(dialogue, parts, total / read if read else 1.0, text_bytes, hidden)
     media = dialogue.images + (len(dialogue.media - {"text", "image"}) if len(dialogue.media) > 1 else 0)
-    # A prompt of ids is all of the prompt: no template adds to it.
+    # A prompt of token ids is complete: no chat template adds to it.
     turns, fixed = (0, 0) if ids and not total else (dialogue.turns, 1)
     profile = (*parts, tool_bytes, media, ids, turns, fixed)
     share = len(dialogue.user) / total if total else 0.0
@@ -182,7 +187,7 @@ def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, i
 def _scaled(
     dialogue: Dialogue, parts: list[int], scale: float, sample_bytes: int, hidden: int
 ) -> tuple[list[int], int, int]:
-    """(parts, bytes, ids) of the whole prompt, from those of what was read of it."""
+    """(parts, bytes, ids) of the whole prompt, scaled up from what was read."""
     if dialogue.unread:
         scale *= 1 + dialogue.unread / max(1, len(dialogue.texts))
     text_bytes = sample_bytes * scale
@@ -207,7 +212,7 @@ def _edges(text: str, first: int, last: int) -> str:
 
 
 def _examples(dialogue: Dialogue, code: float) -> tuple[int | None, int, int | None]:
-    """(median length of the examples' answers, their number, length of the latest real answer)."""
+    """(median tokens of the example answers, their number, tokens of the last assistant answer)."""
     answers = [answer for _, answer in dialogue.pairs]
     last = _length(answers[-1]) if answers else None
     found = (None if code > _MOSTLY_CODE else in_prompt(dialogue.user)) or in_turns(answers)
@@ -227,7 +232,7 @@ def _continues(data: dict[str, object]) -> bool:
 
 
 def _printable(text: str) -> str:
-    """The text without halves of surrogate pairs, which nothing downstream could encode."""
+    """Replaces lone surrogates, which cannot be encoded later on."""
     if text.isascii():
         return text
     try:

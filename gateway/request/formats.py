@@ -1,7 +1,7 @@
-"""Requests in other formats, read as if they were chat: OpenAI's Responses, Anthropic's Messages, vLLM's chat batches.
+"""Converts requests of OpenAI's Responses and Anthropic's Messages APIs to a chat-shaped view for feature extraction.
 
-What comes out is a view for the readers of features and is never sent. Fields that have another name there get chat's
-name; what both formats share (sampling, `min_p`, `logit_bias`) is kept; what is not understood is left out.
+The view is never sent. Fields with another name there are renamed to chat's; fields that both formats share (sampling,
+`min_p`, `logit_bias`) are kept; unknown forms are dropped.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _MAX_PARTS = 256
 
 
 def as_chat(data: Json, api: Api) -> Json:
-    """The body's view in chat's terms; chat and completions bodies as they are. Never raises."""
+    """The body as a chat body; chat and completions bodies are returned unchanged. Never raises."""
     if api is Api.RESPONSES:
         return _from_responses(data)
     if api is Api.MESSAGES:
@@ -28,7 +28,7 @@ def _from_responses(data: Json) -> Json:
     view = {name: value for name, value in data.items() if name not in ("input", "text", "tools", "instructions")}
     view["messages"] = list(_response_turns(data))
     if isinstance(tools := data.get("tools"), list):
-        # Responses has the function's fields beside its type; built-in tools have a type alone.
+        # Responses puts the function's fields next to its type; built-in tools have only a type.
         view["tools"] = [{"type": "function", "function": tool} for tool in tools if isinstance(tool, dict)]
     text = data.get("text")
     form = text.get("format") if isinstance(text, dict) else None
@@ -108,7 +108,7 @@ def _message_turns(data: Json) -> Iterator[Json]:
 
 
 def _blocks(role: object, parts: list[Json]) -> Iterator[Json]:
-    """One Anthropic turn as chat has it: tool results are turns of their own, calls a field of the assistant's."""
+    """Splits one Anthropic turn: tool results become turns of their own, tool calls a field of the assistant's turn."""
     for part in parts:
         if part.get("type") == "tool_result":
             yield {"role": "tool", "content": part.get("content")}
@@ -123,7 +123,7 @@ def _blocks(role: object, parts: list[Json]) -> Iterator[Json]:
 
 
 def _values(arguments: object) -> str:
-    """A call's arguments as text, for counting; nested ones are left out, since writing them could recurse deeply."""
+    """A call's arguments as text, for counting. Nested values are skipped: writing them could recurse deeply."""
     if not isinstance(arguments, dict):
         return ""
     return " ".join(f"{name} {value}" for name, value in arguments.items() if isinstance(value, str | int | float))

@@ -1,7 +1,7 @@
-"""Where the ask stands: at the start, at the end, or in the system prompt, and never inside pasted matter.
+"""Locates the parts of a turn that may hold the instruction: its first and its last block.
 
-Only the first and last few hundred characters of a turn are looked at, so a document between them costs nothing and
-counts for nothing. Code fences and quoted blocks are cut out first.
+Code fences and quoted documents are cut out first. Only the first 240 and the last 320 characters of a long turn are
+returned, so a document between them costs nothing and does not count.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import re
 from typing import NamedTuple
 
 SHORT = 400
-"""A text up to this length is taken whole."""
+"""Texts up to this length are taken whole, in characters."""
 _HEAD = 240
 _TAIL = 320
 _SCAN = 6000
@@ -18,7 +18,7 @@ _QUOTED = re.compile(
     r'"""[^"]{80,}?"""|<(document|article|text|context|passage|doc|file|content|data|source)(?=[\s>])[^>]{0,80}>.{80,}?</\1>',
     re.DOTALL | re.IGNORECASE,
 )
-# The ends and the beginnings of lines of code. Each begins with a plain character, to which the search can leap.
+# Ends and beginnings of code lines. Each begins with a plain character, so that the regex engine can skip to it.
 _CODE_END = re.compile(r"[{};]\s*$", re.MULTILINE)
 _CODE_START = re.compile(
     r"\n\s{0,40}(?:def|class|import|from|function|const|let|var|return|public|#include|SELECT|if \()\b"
@@ -26,17 +26,17 @@ _CODE_START = re.compile(
 
 
 class Ask(NamedTuple):
-    """The parts of a turn that may carry the ask. `tail` is empty where the turn is short and all in `head`."""
+    """The parts of a turn that may hold the instruction. `head` is all of a short turn; `tail` is then empty."""
 
     head: str
     tail: str = ""
 
 
 def locate(text: str) -> Ask:
-    """The candidates for the ask in a user turn."""
+    """The candidates for the instruction in a user turn."""
     if len(text) > 2 * _SCAN:
         text = text[:_SCAN] + "\n\n" + text[-_SCAN:]
-    # A look for one character is many times as fast as one for three.
+    # A search for one character is many times as fast as one for three, so it goes first.
     if "`" in text and "```" in text:
         text = "\n\n".join(text.split("```")[0::2]).strip() or text
     if len(text) > 160 and (('"' in text and '"""' in text) or ("<" in text and "</" in text)):
@@ -47,7 +47,7 @@ def locate(text: str) -> Ask:
 
 
 def ends(text: str) -> str:
-    """A short form of a long system prompt: its first and last characters."""
+    """The first and last characters of a long system prompt; a short one unchanged."""
     return text if len(text) <= SHORT else text[:_HEAD] + "\n" + text[-_TAIL:]
 
 
@@ -74,7 +74,7 @@ def _first_block(head: str) -> str:
 
 def _last_block(tail: str) -> str:
     cut = tail.rfind("\n\n")
-    # A last block of a few characters ("A:") belongs to the one before.
+    # A last block of a few characters ("A:") is joined with the one before.
     while cut > 0 and len(tail) - cut < 24:
         cut = tail.rfind("\n\n", 0, cut)
     if cut >= 0:
@@ -82,7 +82,7 @@ def _last_block(tail: str) -> str:
     line = tail.rfind("\n", 0, len(tail) - 24)
     if line >= 0:
         return tail[line + 1 :]
-    # One long paragraph: the last two sentences or so.
+    # One long paragraph: take about the last two sentences.
     for stop in ("。", ". ", "? ", "？"):
         at = tail.rfind(stop, 0, len(tail) - 40)
         if at >= 0:

@@ -1,7 +1,7 @@
-"""Stable 64-bit keys for history: of the system prompt, the ask's template, the request's form.
+"""Stable 64-bit keys for history: of the system prompt, the prompt template, the line labels, the parameters.
 
-blake2b, not `hash()`, so that processes and replicas agree. Digits are left out of texts, so that a date or a counter
-in a template does not make every request a new one.
+Texts are hashed with blake2b, not `hash()`, so that processes and replicas agree. Prompt texts lose their digits first,
+so that a date or a counter in a template does not change its key.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MASK = (1 << 64) - 1
 
 
 class TextKeys(NamedTuple):
-    """Keys of the texts; 0 where there is nothing to take a key of."""
+    """Keys of the texts; 0 where the text is empty."""
 
     system: int
     template: int
@@ -36,7 +36,7 @@ class TextKeys(NamedTuple):
 
 
 def key_of(text: str) -> int:
-    """64-bit key of a short text without its digits; 0 for an empty one."""
+    """64-bit key of a short text without its digits; 0 for the empty text."""
     if not text:
         return 0
     raw = text.encode("utf-8", "surrogatepass").translate(None, _DIGITS)
@@ -44,7 +44,7 @@ def key_of(text: str) -> int:
 
 
 _kept_key_of = lru_cache(256)(key_of)
-"""The same for system prompts, of which most requests have one of a few."""
+"""`key_of` with a cache, for system prompts: most requests use one of a few."""
 
 
 def _hash(text: str) -> int:
@@ -52,21 +52,22 @@ def _hash(text: str) -> int:
 
 
 def text_keys(system: str, user: str) -> TextKeys:
-    """Keys of the system prompt (its ends, if it is long) and of the last user turn's edges and line labels."""
+    """Keys of the system prompt (of its ends if it is long) and of the last user turn's edges and line labels."""
     if len(system) > 2 * _EDGE:
         system = f"{system[:_EDGE]}\n{len(system) // 1000}\n{system[-_EDGE:]}"
     system_key = _kept_key_of(system)
     head_key, tail_key = key_of(user[:_HEAD]), key_of(user[-_TAIL:])
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
     labels = line_labels(edges) if ":" in edges or "：" in edges else []
-    # Python hashes a tuple of integers alike in every process.
+    # `hash` of a tuple of integers is the same in every process.
     template = hash((system_key, head_key, tail_key)) & _MASK if user else 0
     form = key_of("\x00".join(labels[:_MAX_LABELS])) if labels else 0
     return TextKeys(system_key, template, head_key, tail_key, form)
 
 
 def thread_key(data: dict[str, object], system_key: int, first: str) -> int:
-    """Key of what stays the same over a conversation's turns: the client's name for it, or how it began."""
+    """Key of a conversation: from the client's name for it (`session_id`, `user`), else from how it began; 0 if neither
+    exists."""
     for name in ("session_id", "user"):
         value = data.get(name)
         if isinstance(value, str) and value:
@@ -75,7 +76,7 @@ def thread_key(data: dict[str, object], system_key: int, first: str) -> int:
 
 
 def line_labels(text: str) -> list[str]:
-    """The labels ("Text", 「質問」) that begin lines of `text`, in order."""
+    """The labels that begin lines of `text` ("Text:", 「質問：」), in order, without the colon."""
     labels: list[str] = []
     for line in text.split("\n"):
         label = line_label(line)
@@ -85,7 +86,7 @@ def line_labels(text: str) -> list[str]:
 
 
 def line_label(line: str) -> str:
-    """What stands before a colon within the first 24 characters of a line; empty where nothing does."""
+    """The text before a colon in the first 25 characters of a line; empty if there is none."""
     at = line.find(":", 0, _LABEL)
     if not line.isascii():
         wide = line.find("：", 0, _LABEL)
@@ -94,7 +95,7 @@ def line_label(line: str) -> str:
 
 
 def shape_key(data: dict[str, object]) -> int:
-    """Key of the parameters' names, the tools' names and the structure, not of texts or sampling values."""
+    """Key of the parameter names, tool names, structure and token limit; not of texts or sampling values."""
     names = sorted(name for name in data if name not in _NOT_FORM)
     tools = data.get("tools")
     if isinstance(tools, list):
@@ -108,7 +109,7 @@ def shape_key(data: dict[str, object]) -> int:
 
 
 def tool_name(tool: object) -> str:
-    """A tool's name; empty where it has none."""
+    """A tool's name; empty if it has none."""
     if not isinstance(tool, dict):
         return ""
     function = tool.get("function")

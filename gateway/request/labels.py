@@ -1,12 +1,12 @@
-"""Whether a chat request is a pure choice among labels, and then the question that asks for the label alone.
+"""Recognises a chat request that is a pure choice among labels, and extracts the question.
 
-Read strictly, unlike everything else here: the answer is to be written by the gateway, so nothing that the body says
-may be passed over. A field that is not known, or says something that a single label cannot honour (a stop string,
-several choices, log probabilities, tools, thinking, a temperature above 0), makes it no such request.
+Unlike the rest of this package it reads strictly, because the gateway writes the answer itself. Any unknown field, or
+one that a single label cannot honour (a stop string, several choices, log probabilities, tools, thinking, a temperature
+above 0), disqualifies the request.
 
 Labels come from `structured_outputs.choice`, or from a JSON schema (in `response_format` or `structured_outputs`) that
-is an enum of texts, a boolean, or an object whose only property is one of these. Messages are system turns and then
-one user turn, all of text.
+is an enum of strings, a boolean, or an object whose only property is one of these. The messages must be system turns
+followed by one user turn, all of text.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 MOST_LABELS = 26
-"""vLLM calls the options A to Z."""
+"""Most labels: vLLM names the options A to Z."""
 
 Label = str | bool
 
 
 class Options(NamedTuple):
-    """What may be answered, and in which form."""
+    """The allowed labels and the form of the answer."""
 
     labels: tuple[Label, ...]
     as_json: bool = False
     field: str | None = None
-    """The property that the label stands in; None where it stands alone."""
+    """The property that holds the label; None if the label is the whole answer."""
     instructions: str = ""
-    """What a schema says of the label; mostly empty, since the text itself asks."""
+    """The schema's description of the label; usually empty."""
 
     def content(self, label: Label) -> str:
-        """The message that says a label, as decoding would write it."""
+        """The message content for a label, as guided decoding would write it."""
         if not self.as_json:
             return str(label)
         return json.dumps(label if self.field is None else {self.field: label}, ensure_ascii=False)
@@ -42,15 +42,15 @@ class LabelQuestion(NamedTuple):
     """One question about a text."""
 
     turns: tuple[str | tuple[str, ...], ...]
-    """The messages' texts in order; the parts of one that came in parts."""
+    """Texts of the messages in order; a tuple for a message that came in parts."""
     options: Options
     include_usage: bool
-    """Whether a stream is to end with its token counts."""
+    """Whether a stream ends with a usage chunk."""
     cache_salt: str | None
 
 
 def read_label_question(data: Mapping[str, object]) -> LabelQuestion | None:
-    """The question in a chat body, or None where it is no pure choice."""
+    """The question in a chat body, or None if the request is not a pure choice."""
     for name, value in data.items():
         if value is not None and not name.startswith("guided_") and not _FIELDS.get(name, _never)(value):
             return None
@@ -130,7 +130,7 @@ def _of_schema(schema: object) -> Options | None:
 
 
 def _of_value(schema: object, root: Mapping[str, object]) -> Options | None:
-    """The labels of an enum of texts or a boolean; a reference is followed once."""
+    """The labels of a string enum or a boolean; follows at most one `$ref`."""
     if not isinstance(schema, dict):
         return None
     said = schema.get("description")
@@ -252,4 +252,4 @@ _FIELDS: Mapping[str, Callable[[object], bool]] = {
     "metadata": _any,
     "store": _is(False),
 }
-"""What each field may say besides null. Sampling by `top_p`, `top_k` and `seed` does not move the likeliest label."""
+"""Check per field; null always passes. `top_p`, `top_k` and `seed` do not change which label is the most likely."""

@@ -1,6 +1,6 @@
-"""The language of a short text: by script, and for Latin letters by a vote of frequent words.
+"""Detects the language of a short text: by script, and for Latin letters by votes of frequent words.
 
-Counting scripts is the work of `tokens.count_parts`; here its figures are read.
+Script counts come from `tokens.count_parts`.
 """
 
 # ruff: noqa: E501  (tables read better in long rows)
@@ -23,7 +23,7 @@ _STOP_WORDS = {
     "pl": "w i na nie się jest do z to jak co że dla czy oraz",
 }
 _ENGLISH = frozenset(_STOP_WORDS["en"].split())
-# A word that is English too says nothing for another language.
+# Words that are English too are no evidence for another language.
 _SETS = {code: frozenset(words.split()) - _ENGLISH for code, words in _STOP_WORDS.items() if code != "en"}
 _KNOWN = _ENGLISH.union(*_SETS.values())
 _HIRAGANA = frozenset(map(chr, range(0x3041, 0x3097)))
@@ -40,9 +40,9 @@ _OTHER_SCRIPTS = (
 
 
 def language_of(text: str, words: set[str], chars: set[str]) -> str:
-    """ISO 639-1 code of `text`, whose lower-case Latin `words` and distinct characters are known; `und` where unclear."""
+    """ISO 639-1 code of `text`, given its lower-case Latin `words` and distinct characters; `und` if unclear."""
     if chars:
-        # Several different hiragana beside few Latin words are Japanese without any counting.
+        # Several distinct hiragana and few Latin words: Japanese, without counting.
         if len(words) <= 4 and len(chars & _HIRAGANA) >= 4:
             return "ja"
         code = _by_script(text, count_parts(text))
@@ -55,11 +55,11 @@ def _by_script(text: str, parts: list[int]) -> str:
     latin = parts[Part.LETTER] + parts[Part.LATIN_EXTRA]
     kana, han, hangul = parts[Part.KANA], parts[Part.HAN], parts[Part.HANGUL]
     cyrillic, other = parts[Part.CYRILLIC], parts[Part.OTHER]
-    # A wide character says about as much as two to four letters.
+    # A wide character carries about as much as two to four letters.
     if 3 * (kana + han + hangul) > latin:
         if hangul > kana + han:
             return "ko"
-        # Chinese full stops and commas share the kana's lead byte, so a few of them do not make a text Japanese.
+        # Chinese punctuation is counted as kana (same UTF-8 lead byte), so a few do not make a text Japanese.
         if 8 * kana > han and any("\u3041" <= char <= "\u30ff" for char in text):
             return "ja"
         return "zh" if han else ""
@@ -84,5 +84,5 @@ def _by_words(words: set[str]) -> str:
         hits = len(known & stops)
         if hits > votes:
             best, votes = code, hits
-    # Short English asks ("Fix typos") have no stop words at all, and most Latin text is English.
+    # Short English instructions ("Fix typos") contain no stop words, and most Latin text is English.
     return best

@@ -1,7 +1,7 @@
-"""Words that say something about the length of an answer, in groups that mean the same in every language.
+"""Lexicon for the length estimate: words in groups that mean the same in every language. One bit per group.
 
-Latin words count as whole words, so that `class` is not seen in "classical"; scripts without spaces are searched for
-substrings. A group is one bit: what is learned about "explain" in English holds for 「説明」 and for "erkläre".
+Latin words match as whole words, so that `class` does not match "classical"; words of scripts without spaces match as
+substrings. What is learned about "explain" in English also holds for 「説明」 and "erkläre".
 """
 
 from __future__ import annotations
@@ -152,20 +152,20 @@ PHRASE_BIT: dict[str, int] = {name: 1 << i for i, name in enumerate(PHRASES)}
 
 
 class Groups(NamedTuple):
-    """What the lexicon says of a request: bits of `GROUPS` for each window of its text, and of `PHRASES` for all."""
+    """Lexicon bits of a request: bits of `GROUPS` for each window of its text, and of `PHRASES` for the whole."""
 
     system: int = 0
     first: int = 0
-    """In the first line of the last user turn."""
+    """First line of the last user turn."""
     ask: int = 0
-    """At its start and its end."""
+    """Its first and last characters."""
     last: int = 0
-    """In its last line."""
+    """Its last line."""
     phrases: int = 0
 
 
 def _words() -> dict[str, int]:
-    """Whole Latin word -> bits of its groups."""
+    """Latin word -> bits of its groups."""
     table: dict[str, int] = {}
     for name, words in _LATIN.items():
         for word in words.split():
@@ -174,7 +174,7 @@ def _words() -> dict[str, int]:
 
 
 def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
-    """Longest word, as the rarest one -> (phrase between spaces, its bit)."""
+    """Longest word of a phrase, taken as its rarest -> (phrase between spaces, its bit)."""
     found: dict[str, tuple[tuple[str, int], ...]] = {}
     for name, text in _PHRASES.items():
         for phrase in filter(str.isascii, text.split("|")):
@@ -184,7 +184,7 @@ def _latin_phrases() -> dict[str, tuple[tuple[str, int], ...]]:
 
 
 def _marks() -> dict[str, int]:
-    """Substring -> bits of its groups and, above these, of phrases, for scripts without spaces."""
+    """Substring in a script without spaces -> bits of its groups and, above these, of its phrases."""
     table: dict[str, int] = {}
     for name, parts in _SCRIPT.items():
         for part in parts.lower().split():
@@ -203,7 +203,7 @@ GROUP_BITS = (1 << len(GROUPS)) - 1
 
 
 def phrases_in(words: list[str], different: set[str]) -> int:
-    """The Latin phrases in a text of these words (`different`: each once), as bits."""
+    """Bits of the Latin phrases in a text. `words` are its words in order, `different` the distinct ones."""
     mask = 0
     spaced = ""
     for word in LATIN_PHRASES.keys() & different:

@@ -1,7 +1,7 @@
-"""Substrings that are looked for in scripts without spaces, where words cannot be looked up.
+"""Finds known substrings ("marks") in scripts without spaces, where text cannot be split into words.
 
-Hundreds of them are known and a text holds few. A search costs far more than asking whether a character occurs, so a
-substring is only searched for where its two rarest characters do.
+Hundreds are known and a text contains few. Testing for a character is far cheaper than a search, so a substring is
+searched only if its two rarest characters occur.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from gateway.types import Task
 
 
 class Mark(NamedTuple):
-    """A substring and what it tells."""
+    """A substring and its meaning."""
 
     text: str
     told: int
-    """As `tells` has it."""
+    """Bits as in `tells`."""
     evidence: tuple[Task, float] | None
-    """The task that it is evidence for, in the language of the text, and the weight."""
+    """(task, weight) that it is evidence for, in the text's language."""
 
 
 class Marks:
-    """Substrings that are looked for together: those that tell something, and those that are evidence in a language."""
+    """An index of substrings: those with `tells` bits, and those that are evidence in one language."""
 
     def __init__(self, told: Mapping[str, int], evidence: Mapping[str, tuple[Task, float]]) -> None:
         self._by_first: dict[str, list[tuple[str, str, Mark]]] = {}
@@ -34,7 +34,7 @@ class Marks:
         self._firsts = frozenset(self._by_first)
 
     def found(self, text: str, chars: set[str]) -> list[Mark]:
-        """Those that stand in a lower-case text of these characters, in no order."""
+        """The marks in a lower-case text with these distinct characters, unordered."""
         return [
             mark
             for first in self._firsts & chars
@@ -44,5 +44,5 @@ class Marks:
 
 
 def _rarity(char: str) -> tuple[bool, str]:
-    """Ideographs are rarer than syllables."""
+    """Sort key: ideographs are rarer than syllables."""
     return "\u4e00" <= char <= "\u9fff", char

@@ -1,7 +1,7 @@
-"""All that a request's parameters say, apart from its texts.
+"""Reads the parameters of a request: everything but its texts.
 
-Most requests of a client have the same parameters, and few of them say anything about the answer but its cap. So what
-the names and the cap come to is kept for the next request with the same ones.
+Most requests carry only parameters that say nothing about the answer, apart from the token limit. Their result depends
+only on the field names and the limit, and is cached by these.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gateway.request.tools import read_tools, required_fields
 from gateway.types import Api, Need, ToolChoice
 
 _TELLING = caps.FIELDS | structure.FIELDS | {"tools", "functions", "tool_choice"}
-"""Fields whose values say something, besides the token limits."""
+"""Fields whose values matter, apart from the token limits."""
 _LIMIT_TYPES = frozenset((int, NoneType))
 _KEPT = 1024
 
 
 class Params(NamedTuple):
-    """The parameters, read."""
+    """The parameters as read from a body."""
 
     caps: Caps
     thinking: Thinking
@@ -35,13 +35,13 @@ class Params(NamedTuple):
     choice: ToolChoice
     needs: frozenset[Need]
     cap: int | None
-    """The smaller of the token limit and the structure's bound."""
+    """Minimum of the token limit and the structure's bound, in tokens."""
     key: int
-    """Hash of the form: names, schema, tools."""
+    """`shape_key`: hash of the names, the schema and the tools."""
 
 
 def read_params(data: dict[str, object], api: Api) -> Params:
-    """The parameters of a body in chat's terms. Never raises."""
+    """Reads the parameters of a chat-shaped body. Never raises."""
     if data.keys().isdisjoint(_TELLING):
         limits = data.get("max_tokens"), data.get("max_completion_tokens"), data.get("max_output_tokens")
         if _LIMIT_TYPES.issuperset(map(type, limits)):
@@ -51,7 +51,7 @@ def read_params(data: dict[str, object], api: Api) -> Params:
 
 @lru_cache(_KEPT)
 def _usual(api: Api, limits: tuple[object, ...], *names: str) -> Params:
-    """The parameters of a body of these fields, of which only the limits' values matter."""
+    """Cached `_read` of a body with these field names, in which only the limits' values matter."""
     data: dict[str, object] = dict.fromkeys(names)
     for name, value in zip(("max_tokens", "max_completion_tokens", "max_output_tokens"), limits, strict=True):
         if name in data:
@@ -77,7 +77,7 @@ def _read(data: dict[str, object], api: Api) -> Params:
 
 
 def _cap(own: Caps, shape: Shape, thinking: Thinking) -> int | None:
-    """The smaller of the parameters' cap and the structure's bound, which does not hold for thinking."""
+    """Minimum of the token limit and the structure's bound. The bound does not cover thinking tokens."""
     bound = shape.size.bound if shape.size and not shape.legacy and thinking.on is not True else None
     if own.limit is None or bound is None:
         return bound if own.limit is None else own.limit

@@ -1,7 +1,7 @@
-"""What a request's text and parameters say of its answer, as one thing that can be kept without the text.
+"""Combines what the text and the parameters of a request say about its answer into a `Reading`.
 
-Where a template's answers are known to be alike, the reading of one request serves for the next ones (`estimate`'s
-`recall` decides that), and their texts need not be read.
+A reading holds no text. If history knows the length of a template's answers, `estimate.recall` reuses one request's
+reading for later ones, and their texts are not read.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gateway.request.params import Params
 from gateway.types import Features, Place, Structure, Task, ToolChoice
 
 _UNSURE = 1.5
-"""Weight of "none of these" beside the evidence: one faint hint gives 40 %, a clear word 75 %."""
+"""Weight of "none of these tasks" beside the evidence: a faint hint reaches a share of 40 %, a clear word 75 %."""
 
 
 class Reading(NamedTuple):
-    """What a text says of its answer; as in `Features`. It holds no text, so one request's may serve for another."""
+    """Fields as in `Features`. It holds no text, so that one request's reading can serve another."""
 
     place: Place
     language: str
@@ -32,11 +32,11 @@ class Reading(NamedTuple):
 
 
 Known = Callable[[int], Reading | None]
-"""From a reading's key, the reading that serves for it, if there is one."""
+"""Looks up a cached reading by its key; None if there is none."""
 
 
 def reading_of(features: Features) -> tuple[int, Reading]:
-    """(key, reading) of a request that was read, to be kept for others of its template and form."""
+    """(key, reading) of a request that was read, for reuse by others with its template and form."""
     reading = Reading(
         place=features.place,
         language=features.language,
@@ -51,22 +51,22 @@ def reading_of(features: Features) -> tuple[int, Reading]:
 
 
 def reading_key(template: int, shape: int, after_tool: bool) -> int:
-    """Of a template in one form of request (`Features.template_key`, `shape_key`), before or after a tool's word."""
+    """Key of a template, a request form (`Features.template_key`, `shape_key`), and whether a tool result came last."""
     return hash((template, shape, after_tool))
 
 
 def read_of_ask(asking: Asking, params: Params, code: float, *, after_tool: bool) -> Reading:
-    """The reading of a text that was just read; `code` is the share of its turn that is code."""
+    """The reading of an instruction. `code` is the share of code in the user turn."""
     scores = _scores(asking, params, code, after_tool=after_tool)
     wish, firm = asking.wish or (None, False)
-    # By position: by keyword it costs twice as much.
+    # Positional: by keyword it costs twice as much.
     return Reading(
         asking.place, asking.language, scores, wish, firm, asking.detail, asking.step_by_step, tuple(asking.groups)
     )
 
 
 def _scores(asking: Asking, params: Params, share: float, *, after_tool: bool) -> tuple[tuple[Task, float], ...]:
-    """The text's evidence and the parameters' together, as shares, strongest first."""
+    """Evidence of the text and the parameters as (task, share), largest share first."""
     scores = asking.scores
     shape, choice = params.shape, params.choice
     if choice is not ToolChoice.NONE:

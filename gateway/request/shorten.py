@@ -1,14 +1,14 @@
-"""A short, still valid copy of a large JSON body, so that reading it never holds the event loop for long.
+"""Makes a short, still valid JSON copy of a large body, so that parsing never blocks the event loop for long.
 
-Parsing 10 MB takes 10 ms and more and holds the interpreter lock, in a thread as well. What routing reads (names, caps,
-the start and the end of each text) is small. So:
+Parsing 10 MB takes 10 ms or more and holds the interpreter lock, in a thread too. Routing needs only little of it
+(names, caps, the start and the end of each text). Therefore:
 
 1. Walk from quote to quote (memchr, about 1 ms for 10 MB) and cut the middle out of every long stretch without a
-   quote: base64 images, long documents, long lists of token ids. Everything else stays, so keys are exact.
-2. Where quotes are too many for that (thousands of small messages), keep the first and last 24 KB and join them inside
-   a string or between numbers: the first joint that parses is taken.
+   quote: base64 images, long documents, lists of token ids. Everything else stays, so the keys are exact.
+2. If there are too many quotes (thousands of small messages), keep the first and last 24 KB, joined inside a string
+   or between numbers. Several joints are tried; the first copy that parses is used.
 
-The copy is only read. What goes upstream is always the client's own bytes; `Cut`s map a place in the copy back to them.
+The copy is only read. The back end always receives the client's own bytes; each `Cut` maps copy offsets to the body.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 WHOLE_BYTES = 512 * 1024
-"""Bodies up to this size are parsed as they are."""
+"""Bodies up to this size are parsed whole."""
 _KEEPS = (8192, 512)
 _MAX_STRETCHES = 2500
 _WINDOW = 24 * 1024
@@ -39,16 +39,16 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Short:
-    """A shortened copy and what is missing from it."""
+    """A shortened copy and its cuts."""
 
     view: bytes
     cuts: tuple[Cut, ...]
     hidden_text: int
-    """Removed bytes that look like prompt text: not base64."""
+    """Removed bytes that look like prompt text rather than base64."""
 
 
 def shorten(raw: bytes, parses: Callable[[bytes], bool]) -> Short | None:
-    """The first shortened copy that `parses`; None where none does and only the whole body can tell."""
+    """The first shortened copy that `parses`; None if none does, and the whole body has to be parsed."""
     for keep in _KEEPS:
         short = _cut_stretches(raw, keep)
         if short is None:
@@ -62,12 +62,12 @@ def shorten(raw: bytes, parses: Callable[[bytes], bool]) -> Short | None:
 
 
 def place_in_body(cuts: tuple[Cut, ...], at: int) -> int:
-    """The offset in the whole body of offset `at` in its copy."""
+    """Converts an offset in the copy to the offset in the whole body."""
     return at + sum(cut.removed for cut in cuts if cut.at <= at)
 
 
 def _cut_stretches(raw: bytes, keep: int) -> Short | None:
-    """Cuts the middle of every stretch without a quote; None where there are too many stretches."""
+    """Cuts the middle out of every long stretch without a quote; None if there are too many quotes."""
     pieces: list[bytes] = []
     cuts: list[Cut] = []
     done = at = made = hidden = 0
@@ -91,19 +91,19 @@ def _cut_stretches(raw: bytes, keep: int) -> Short | None:
 
 
 def _seam(raw: bytes, at: int) -> int | None:
-    """The next place from `at` that splits neither a UTF-8 character nor an escape nor a number."""
+    """The next offset from `at` that splits no UTF-8 character, escape or number; None if there is none near."""
     for i in range(at, at + 512):
         byte = raw[i]
         if byte & 0xC0 == 0x80:
             continue
         if byte == _BACKSLASH:
-            # An escape that begins here is whole on the far side, unless it is a surrogate pair's second half.
+            # An escape that begins here stays whole, unless it is the second half of a surrogate pair.
             if raw[i - 1] != _BACKSLASH and raw[i + 2 : i + 4].lower() not in _LOW_SURROGATES:
                 return i
             continue
         if b"\\" in raw[i - 5 : i]:
             continue
-        # Amid lists of numbers only the place after a number's comma is safe; in a text any place is.
+        # In a list of numbers only the offset after a comma is safe; in a text any offset is.
         if (raw[i - 1] != _COMMA or raw[i - 2] == _CLOSE) and _is_numbers(raw[i - 24 : i + 24]):
             continue
         return i
@@ -119,7 +119,7 @@ def _is_base64(sample: bytes) -> bool:
 
 
 def _joints(raw: bytes) -> Iterator[Short]:
-    """Copies made of the body's first and last 24 KB, joined inside a string, at several places to try."""
+    """Candidates: the body's first and last 24 KB joined inside a string, at several joints."""
     opens = _open_strings(raw[:_WINDOW])
     tail_start = len(raw) - _WINDOW
     ends: list[int] = []
@@ -138,7 +138,7 @@ def _joints(raw: bytes) -> Iterator[Short]:
 
 
 def _open_strings(head: bytes) -> list[int]:
-    """Offsets inside the last string value of `head`, at most one for each depth of nesting, the deepest last."""
+    """Offsets in the last string value at each nesting depth of `head`, at most three, latest first."""
     depth = 0
     found: dict[int, int] = {}
     for match in _TOKEN.finditer(head):

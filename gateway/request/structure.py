@@ -1,7 +1,7 @@
-"""How long an answer can be that must fit a choice list, a JSON schema or a regular expression.
+"""Bounds the length of answers that must match a choice list, a JSON schema or a regular expression.
 
-A walk over the schema with a budget of nodes gives two figures: a typical length, and an upper bound where there is
-one (no free text, no open list). Names of keys, quotes and separators are counted as the engine has to write them.
+A walk over the schema, limited in nodes and depth, sums up a typical length and, if there is no free text and no open
+list, an upper bound. Keys, quotes and separators are included, because the engine writes them too.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _LONG_NAMES = re.compile(
 
 
 class Size(NamedTuple):
-    """Tokens of an answer: what it typically has, and the most it can have."""
+    """Tokens of an answer: the typical number, and the upper bound or None."""
 
     typical: float
     bound: int | None
 
 
 class Shape(NamedTuple):
-    """The structure that the request puts on its answer."""
+    """The structure that the request prescribes for its answer."""
 
     kind: Structure = Structure.NONE
     labels: int = 0
@@ -47,7 +47,8 @@ FIELDS = frozenset(("response_format", "structured_outputs", *_GUIDED))
 
 
 def read_structure(data: dict[str, object]) -> Shape:
-    """The structure in `response_format`, which vLLM lets win, `structured_outputs`, or the old `guided_*` fields."""
+    """Reads the structure: `response_format` first, as in vLLM, then `structured_outputs`, then the old `guided_*`
+    fields."""
     if data.keys().isdisjoint(FIELDS):
         return PLAIN
     form = data.get("response_format")
@@ -67,7 +68,7 @@ def read_structure(data: dict[str, object]) -> Shape:
 
 
 def label_tokens(label: str) -> int:
-    """Tokens that a label has at most, in practice: one for three ASCII bytes or for a character beyond."""
+    """Practical upper bound on a label's tokens: one per three ASCII characters; one per character if not ASCII."""
     return max(1, -(-len(label) // 3)) if label.isascii() else max(1, len(label))
 
 
@@ -108,12 +109,12 @@ def _labels_size(labels: list[str]) -> Size | None:
 
 
 def _label(value: object) -> str:
-    """A label as text. Nested values are legal but so rare that a guess does; writing them out could recurse deeply."""
+    """A label as text. Nested values are legal but rare, and get a guess: writing them out could recurse deeply."""
     return str(value) if value is None or isinstance(value, str | int | float) else "nested-value" * 2
 
 
 class _Walk:
-    """One walk over a schema; counts the nodes it has seen and the labels of the enums."""
+    """One walk over a schema. Counts visited nodes and the labels of the largest enum."""
 
     def __init__(self, root: object) -> None:
         self._root = root
@@ -206,9 +207,9 @@ _OPEN_ENDED = re.compile(r"(?<!\\)[*+]|\{\d*,\}|\\[1-9]|\(\?[^:]")
 
 
 def regex_length(pattern: str) -> int | None:
-    """An upper bound on the characters that `pattern` matches; None where it is open-ended or not simple.
+    """Upper bound on the characters that `pattern` matches; None if it is open-ended or too complex.
 
-    Alternatives are added up rather than compared, which keeps the walk simple and the bound valid.
+    Alternatives are summed instead of compared. The bound stays valid and the walk simple.
     """
     if len(pattern) > 2000 or _OPEN_ENDED.search(pattern):
         return None

@@ -1,7 +1,7 @@
-"""What single words tell about the answer: one number a word, whose bits say in which lists it stands.
+"""Maps each known word to one integer whose bits name the word lists that contain it.
 
-One look-up a word replaces an intersection of sets a list, and most words of a text stand in none. In scripts without
-spaces a substring stands for a word (`marks`). The lists are where they are used, in `evidence` and `wish_words`.
+One look-up per word replaces one set intersection per list; most words of a text stand in no list. In scripts without
+spaces, substrings take the place of words (`marks`). The lists themselves are in `evidence` and `wish_words`.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ DETAIL = 1 << 13
 BRIEF = 1 << 14
 FORMAT = 1 << 15
 FIRM = 1 << 16
-"""The first of the bits for firm wishes, one for each pattern."""
+"""First of the bits for firm wishes, one per pattern."""
 TASK_PHRASES = 1 << 20
 PHRASES = 1 << 21
-"""The word stands in a phrase: of those that are evidence for a task, of the lexicon's."""
+"""The word occurs in a phrase: `TASK_PHRASES` for task evidence, `PHRASES` for the lexicon."""
 QUESTION_LABEL = 1 << 22
 OPTION_HEAD = 1 << 23
 SMALL_CJK = 1 << 24
 DETAIL_CJK = 1 << 25
 BRIEF_CJK = 1 << 26
 FIRM_CJK = 1 << 27
-"""The first of the bits for firm wishes in scripts without spaces, one for each pattern."""
+"""First of the bits for firm wishes in scripts without spaces, one per pattern."""
 GROUPS_AT = 32
-"""Above all of these stand the bits of the lexicon's groups."""
+"""Shift of the lexicon's group bits, above all of these."""
 
 Lists = tuple[tuple[int, Iterable[str]], ...]
-"""(bits, the words that have them); bits 0 for words that are only looked up elsewhere."""
+"""(bits, words that have them); bits 0 for words that only other tables look up."""
 
 
 def table(lists: Lists) -> dict[str, int]:
-    """Word -> bits."""
+    """Word -> union of the bits of its lists."""
     found: dict[str, int] = {}
     for bits, words in lists:
         for word in words:

@@ -1,12 +1,12 @@
-"""Token counts: a rough one of everything, cheap and learned, and an exact one of a bounded sample.
+"""Counts tokens: a cheap, learned estimate of the whole prompt, and an exact count of a bounded sample.
 
-The rough count adds up parts of the prompt (letters, spaces, digits, han, kana, messages, ...) times a weight for each.
-Weights start from a tokenizer's measured averages and are learned for each model from `usage.prompt_tokens`: Bayesian
-linear regression on relative errors, of which only the normal equations are kept, with decay. Updating is O(1), and two
-workers' equations are merged by adding them.
+The estimate is a weighted sum over the parts of a prompt (letters, spaces, digits, han, kana, messages, ...). Weights
+start from measured averages of a tokenizer and are learned per model from `usage.prompt_tokens`, by Bayesian linear
+regression on relative errors (`equations`). An update is O(1); two estimators merge by adding their equations.
 
-The exact count is tiktoken's o200k_base, built from the table in the `bpe-openai` package, so it needs no network. It
-runs on pieces of 2,000 characters, because long runs of one character take quadratic time or panic inside tiktoken.
+The exact count is tiktoken's o200k_base, built from the table in the `bpe-openai` package, so that it needs no network.
+Texts are encoded in pieces of 2,000 characters, because tiktoken takes quadratic time or panics on long runs of one
+character.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 class Part(IntEnum):
-    """What a prompt is made of, in the order of `Features.profile`; characters unless said otherwise."""
+    """Parts of a prompt, in the order of `Features.profile`; counted in characters unless noted otherwise."""
 
     LETTER = 0
     SPACE = 1
@@ -45,13 +45,13 @@ class Part(IntEnum):
     TOOL = 10
     """Bytes of tool definitions."""
     IMAGE = 11
-    """Images, audio clips and videos."""
+    """Number of images, audio clips and videos."""
     ID = 12
     """Prompt tokens given as ids."""
     MESSAGE = 13
-    """Messages: each costs its role markers."""
+    """Number of messages; each costs its role markers."""
     ONE = 14
-    """Always 1: the fixed cost of a chat template."""
+    """Always 1; its weight is the fixed cost of a chat template."""
 
 
 _SIZE = len(Part)
@@ -62,13 +62,13 @@ _TEXT_WEIGHTS = _GEMMA[: Part.TOOL]
 _O200K = (0.111, 0.574, 0.77, 0.70, 0.52, 0.19, 0.92, 0.68, 0.55, 0.35, 0.23, 262.0, 1.0, 4.0, 3.0)
 _OPENAI = re.compile(r"gpt-|gpt_oss|^o[134]\b", re.IGNORECASE)
 MOST_CHARACTERS = 16
-"""Of one token, over a whole prompt; a few long runs of spaces or signs may have more."""
+"""Most characters per token, averaged over a whole prompt; a few long runs of spaces or signs may exceed it."""
 _MAX_MODELS = 256
 _EAGER = 16
 _KNOWN = 100.0
 _ONE_IN = 4
 
-# Continuation bytes are dropped and every first byte of a character becomes the letter of its script.
+# Continuation bytes are dropped; the lead byte of each character becomes the letter of its script.
 _CONTINUATION = bytes(range(0x80, 0xC0))
 _SCRIPTS = {
     "l": (0xC2, 0xCF), "c": (0xD0, 0xD4), "o": (0xD5, 0xE2), "k": (0xE3, 0xE3), "h": (0xE4, 0xE9),
@@ -91,11 +91,11 @@ _DIGITS = b"0123456789"
 
 
 def count_parts(text: str) -> list[int]:
-    """`Part.LETTER`..`Part.OTHER` of a text, by C-speed passes over its UTF-8 bytes. 1-3 µs a kilobyte."""
+    """Counts `Part.LETTER` to `Part.OTHER` of a text, by C-level passes over its UTF-8 bytes; 1-3 µs per kilobyte."""
     raw = text.encode("utf-8", "surrogatepass")
     size = len(raw)
     marks = raw if len(text) == size else raw.translate(_TABLE, _CONTINUATION)
-    # Letters and spaces go in one pass, after which little is left.
+    # Letters and spaces go in one pass; little is left for the next.
     unspaced = marks.translate(None, _LETTERS_AND_SPACE)
     spaces = marks.count(b" ")
     letters = len(marks) - len(unspaced) - spaces
@@ -108,23 +108,23 @@ def count_parts(text: str) -> list[int]:
     kana, han, hangul, emoji = count(_MARK["k"]), count(_MARK["h"]), count(_MARK["g"]), count(_MARK["e"])
     wide = latin + cyrillic + other + kana + han + hangul + emoji
     signs = len(rest) - wide
-    # An emoji is two or three tokens where a letter of a rarer script is about a half.
+    # An emoji takes two or three tokens, a letter of a rare script about half a token.
     return [letters, spaces, digits, signs, latin, cyrillic, han, kana, hangul, other + 4 * emoji]
 
 
 def rough_tokens(text: str) -> int:
-    """Tokens of a text by the starting weights, within some 15 % for prose. For texts of a bounded length."""
+    """Estimated tokens of a text by the starting weights, within about 15 % for prose. For texts of bounded length."""
     return round(rough_total(count_parts(text)))
 
 
 def rough_total(parts: Sequence[int]) -> float:
-    """The same for a text whose parts are counted, or for the texts in a profile."""
+    """Estimated tokens of counted parts, or of the text parts of a profile."""
     total: float = sum(map(mul, _TEXT_WEIGHTS, parts))
     return total
 
 
 class TokenEstimator:
-    """Prompt tokens from a profile, by model; learns from what the back ends report."""
+    """Estimates prompt tokens from a profile, per model; learns from the usage that back ends report."""
 
     def __init__(self) -> None:
         self._models: dict[str, Equations] = {}
@@ -136,13 +136,13 @@ class TokenEstimator:
         return max(1, round(total))
 
     def observe(self, model: str, profile: Profile, prompt_tokens: int) -> None:
-        """One finished request's true count. Some 5 µs; for every sixteenth about 50 µs more, for solving.
+        """Learns from the true count of a finished request. Once a model is known well, one count in four is used.
 
-        Once a model is known well, one of four counts is enough.
+        Takes about 5 µs; every sixteenth observation solves the equations, which takes about 50 µs more.
         """
         if prompt_tokens <= 0 or len(profile) != _SIZE:
             return
-        # A text has no fewer tokens than this: its prompt was cut, or its back end does not count.
+        # Fewer tokens than this are impossible: the prompt was cut, or the back end does not count.
         if prompt_tokens * MOST_CHARACTERS < sum(profile[: Part.TOOL]):
             return
         weights = self._models.get(model)
@@ -156,7 +156,7 @@ class TokenEstimator:
             weights = self._models[model] = Equations(_start(model))
         guess = self.estimate(model, profile)
         error = abs(math.log(guess / prompt_tokens)) if weights.solved else 0.0
-        # A truncated or otherwise strange prompt must not bend the weights: far-off counts weigh less (Huber).
+        # Huber weight: an outlier such as a truncated prompt counts less.
         weight = 1.0 if error < 0.2 or weights.seen < _EAGER else 0.2 / error
         scale = weight / max(prompt_tokens, guess if weights.solved else 0) ** 2
         weights.add(profile, prompt_tokens, scale)
@@ -164,7 +164,7 @@ class TokenEstimator:
             weights.solve()
 
     def export(self) -> dict[str, dict[str, object]]:
-        """The normal equations by model, as plain JSON values, for other workers to `merge`."""
+        """The normal equations by model, as plain JSON values."""
         for weights in self._models.values():
             weights.settle()
         return {
@@ -196,21 +196,21 @@ _PATTERN = "|".join([
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
     r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
 ])  # fmt: skip
-"""How o200k_base splits a text before merging; published in tiktoken's `openai_public.py`."""
+"""Split pattern of o200k_base, as published in tiktoken's `openai_public.py`."""
 _PIECE = 2000
 _MAX_PIECES = 16
 
 
 class TokenCounter:
-    """Counts o200k_base tokens of texts of any length in bounded time, exactly up to 32,000 characters."""
+    """Counts o200k_base tokens of texts of any length in bounded time; exact up to 32,000 characters."""
 
     def __init__(self, encoding: tiktoken.Encoding | None) -> None:
         self._encoding = encoding
 
     @classmethod
     def load(cls) -> TokenCounter:
-        """Reads the table, some 0.5 s: call it in a thread at start. Without the table, counts are rough, and one
-        warning says so."""
+        """Loads the table in about 0.5 s: call it in a thread at start. If the table cannot be read, logs a warning and
+        counts roughly."""
         try:
             return cls(_load_encoding())
         except (OSError, ValueError, LookupError) as exc:
@@ -222,7 +222,7 @@ class TokenCounter:
         return self._encoding is not None
 
     def count(self, text: str) -> int:
-        """Tokens of a text, special-token text counted as plain text. At most 32,000 characters are encoded."""
+        """Tokens of a text, with special tokens as plain text. Encodes at most 32,000 characters and scales up."""
         pieces = list(_pieces(text))
         read = sum(map(len, pieces))
         if not read:
@@ -244,7 +244,7 @@ def _pieces(text: str) -> Iterable[str]:
 
 
 def _load_encoding() -> tiktoken.Encoding:
-    # The package's own import would load its 74 MB library; only its table is needed.
+    # Importing the package would load its 74 MB library; only its table is needed.
     spec = importlib.util.find_spec("bpe_openai")
     places = spec.submodule_search_locations if spec else None
     if not places:

@@ -1,4 +1,4 @@
-"""How much the tools of a request weigh in its prompt, and what they ask for. Bounded; never raises."""
+"""Measures the tools of a request: their share of the prompt and their required parameters. Bounded; never raises."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import orjson
 _MAX_TOOLS = 32
 _DEPTH = 6
 _KEPT = 64 * 1024
-"""Bytes of tools above which nothing is kept of them."""
+"""Largest serialised size, in bytes, whose result is cached."""
 
 
 def read_tools(tools: object) -> tuple[int, int]:
-    """How many tools there are, and about how many bytes they take in the prompt. `tools: []` is none."""
+    """(number of tools, approximate bytes in the prompt). An empty list counts as no tools."""
     if not isinstance(tools, list) or not tools:
         return 0, 0
     first = tools[:_MAX_TOOLS]
     try:
         raw = orjson.dumps(first)
     except orjson.JSONEncodeError:
-        # Values that only Python's own parser takes: they are so rare that nothing is kept.
+        # Values that only Python's parser accepts; too rare to cache.
         size = _bulk(first, _DEPTH)
     else:
         size = _kept_bulk(raw) if len(raw) <= _KEPT else _bulk(first, _DEPTH)
@@ -29,12 +29,12 @@ def read_tools(tools: object) -> tuple[int, int]:
 
 @lru_cache(64)
 def _kept_bulk(raw: bytes) -> int:
-    """The bulk of these tools, kept: agents send the same ones with every request, and the walk costs most of all."""
+    """Cached `_bulk`: agents send the same tools with every request, and this walk dominates the cost."""
     return _bulk(orjson.loads(raw), _DEPTH)
 
 
 def required_fields(tools: object) -> int:
-    """Required parameters of the first tools."""
+    """Number of required parameters of the first 32 tools."""
     count = 0
     for tool in tools[:_MAX_TOOLS] if isinstance(tools, list) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
@@ -45,7 +45,7 @@ def required_fields(tools: object) -> int:
 
 
 def _bulk(node: object, depth: int) -> int:
-    """About how many characters a JSON value has when written out, some levels deep."""
+    """Approximate characters of a JSON value when serialised, down to `depth` levels."""
     if isinstance(node, str):
         return len(node) + 2
     if depth == 0:

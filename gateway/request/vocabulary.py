@@ -1,7 +1,7 @@
-"""Words that are evidence for a task, by language. Data only; `evidence` says how they are matched.
+"""Words that are evidence for a task, by language. Data only; `evidence` matches them.
 
-Latin words match as whole words ("class" is not in "classical"); words of scripts without spaces match as substrings.
-A figure is the weight: 4 settles, 1 hints.
+Latin words match as whole words ("class" does not match "classical"); words of scripts without spaces match as
+substrings. The number is the weight: 4 decides, 1 hints.
 """
 
 # ruff: noqa: E501  (tables read better in long rows)
@@ -20,7 +20,7 @@ Table = dict[str, tuple[Task, float]]
 
 
 def _table(*rows: tuple[Task, str]) -> Table:
-    """`word:weight` lists, `_` for a space, to one dictionary."""
+    """Parses rows of `word:weight`, with `_` for a space, into one table."""
     table: Table = {}
     for task, words in rows:
         for entry in words.split():
@@ -147,7 +147,7 @@ Anchored = dict[str, tuple[tuple[str, Task, float], ...]]
 
 
 def _anchored(table: Table) -> Anchored:
-    """The table by a word that must occur for a phrase to occur, so that few phrases are searched."""
+    """Indexes phrases by a word that must occur in them, so that few phrases are searched."""
     found: dict[str, list[tuple[str, Task, float]]] = {}
     for phrase, (task, weight) in table.items():
         found.setdefault(_longest(phrase), []).append((phrase, task, weight))
@@ -162,4 +162,4 @@ def _longest(phrase: str) -> str:
 PHRASES: Anchored = _anchored(_PHRASES)
 """English phrases by their longest word."""
 MARKS: dict[str, Table] = {"ja": _JA, "zh": _ZH, "ko": _KO, "ru": _RU, "uk": _RU}
-"""Words of other scripts."""
+"""Substrings of other scripts, by language."""

@@ -1,4 +1,4 @@
-"""Units, numbers and turns of phrase by which lengths are wished for, in nine languages. Data for `wishes`."""
+"""Tables and patterns of length wishes in nine languages: units, numbers, turns of phrase. Data for `wishes`."""
 
 # ruff: noqa: E501, SIM905  (tables read better in long rows)
 
@@ -67,7 +67,7 @@ CJK_UNITS = {
     "個": 28, "つ": 28, "点": 35, "项": 30, "項目": 30, "条": 30, "개": 30, "가지": 30, "案": 28, "件": 30, "選": 28,
 }  # fmt: skip
 CJK_ITEMS = frozenset({"個", "つ", "点", "项", "項目", "条", "개", "가지", "案", "件", "選"})
-# Begins with a plain class, to which the search can leap.
+# Begins with a character class, so that the regex engine can skip to candidates.
 CJK = re.compile(
     r"(?P<number>[\d０-９一二三四五六七八九十两兩百한두세네다](?:(?<=[\d０-９])[\d０-９,，]{0,8}|(?<=다)섯|(?<![\d０-９다])))\s?(?P<range>[~〜～\-–至到]\s?\d{1,6})?\s?(?P<k>千|万)?"
     r"(?P<unit>文字|単語|ワード|ページ|段落|項目|个字|個字|句话|句話|个词|글자|문장|단어|단락|문단|페이지|가지|字|文|行|語|句|段|页|자|줄|個|つ|点|项|条|개|案|件|選)"
@@ -107,7 +107,7 @@ FIRM_LATIN = (
         r"|ein(?:em)? wort|un (?:seul )?mot|una (?:sola )?palabra|seulement (?:le|la|par)|(?:solo|únicamente) (?:con )?(?:el|la|una?))\b"
     ), 4),
 )  # fmt: skip
-"""(words of which one must occur, the pattern, tokens)"""
+"""(words of which one must occur, pattern, tokens of the answer)"""
 FIRM_CJK = (
     (("はい", "いいえ", "yes", "no", "是", "예", "か誤り", "○", "〇"),
      leaping("はいyn是예正○〇",
@@ -126,7 +126,7 @@ FIRM_CJK = (
         r"|한 ?단어|만 (?:답|출력|대답|말|적)|설명 ?없이"
     ), 5),
 )  # fmt: skip
-"""(parts of which one must occur, the pattern, tokens)"""
+"""(substrings of which one must occur, pattern, tokens of the answer)"""
 BRIEF = frozenset(
     "brief briefly concise concisely succinct succinctly tldr kurz knapp brièvement bref brevemente breve short".split()
 )
@@ -197,7 +197,7 @@ AIMS = frozenset(
 )
 ANY_LABEL = 4
 FORMATS = frozenset(("json", "xml", "csv", "yaml", "html", "code", "sql", "markdown"))
-"""Where one of these is asked for, "only" speaks of the format and not of a label."""
+"""If one of these is requested, "only" refers to the format and not to a label."""
 TELLING: tells.Lists = (
     (tells.UNIT, LATIN_UNITS),
     (tells.UNIT, ITEMS),
@@ -208,14 +208,14 @@ TELLING: tells.Lists = (
     (tells.FORMAT, FORMATS),
     *((tells.FIRM << at, gate) for at, (gate, _, _) in enumerate(FIRM_LATIN)),
 )
-"""Every word that must occur for a wish to be looked for."""
+"""All words of which one must occur before a wish is searched for."""
 TELLING_MARKS: tells.Lists = (
     (tells.DETAIL_CJK, DETAIL_CJK),
     (tells.BRIEF_CJK, BRIEF_CJK),
     (tells.SMALL_CJK, (mark for mark, _ in SMALL_CJK)),
     *((tells.FIRM_CJK << at, gate) for at, (gate, _, _) in enumerate(FIRM_CJK)),
 )
-"""The same in scripts without spaces."""
+"""The same for scripts without spaces."""
 ANY_DETAIL = tells.DETAIL | tells.DETAIL_CJK
 ANY_BRIEF = tells.BRIEF | tells.BRIEF_CJK
 ANY_FIRM = sum(tells.FIRM << at for at in range(len(FIRM_LATIN)))
@@ -223,7 +223,7 @@ ANY_FIRM_CJK = sum(tells.FIRM_CJK << at for at in range(len(FIRM_CJK)))
 LARGEST = 60_000
 COMPOUND = 10
 COMPOUNDS = "学書章動目政节的母款の"
-"""Below ten, a unit before one of these is part of a word (四字の, 三文章)."""
+"""With a number below `COMPOUND`, a unit before one of these is part of a word (四字の, 三文章)."""
 WITHIN = ("以内", "以下", "未満", "이내", "이하")
 PUNCTUATION = ".,;:!?()[]{}\"'“”«»¿¡*"
 HYPHENS = {ord(hyphen): " " for hyphen in "-–—/"}

@@ -1,8 +1,7 @@
-"""Explicit wishes about length: "in 200 words", 「200字程度」, "yes or no", 「一言で」, "only the label".
+"""Finds explicit length wishes: "in 200 words", 「200字程度」, "yes or no", 「一言で」, "only the label".
 
-Each language has a table of units with tokens for one of them. A number is only taken together with a unit, and only
-where it says how long the answer is to be ("a 500-word essay", "in 3 sentences") rather than how long the input is
-("this 6,000-word article").
+Each language has a table of units with the tokens of one unit. A number counts only with a unit, and only if it states
+the length of the answer ("a 500-word essay", "in 3 sentences") and not of the input ("this 6,000-word article").
 """
 
 from __future__ import annotations
@@ -13,21 +12,22 @@ from gateway.request import tells
 from gateway.request import wish_words as table
 
 _GATES = tells.UNIT | tells.SMALL | table.ANY_FIRM
-"""A text in a spaced script whose words tell none of these holds no wish."""
+"""A text in a spaced script contains no wish unless its words have one of these bits."""
 
 
 class Wish(NamedTuple):
-    """A wished length in tokens."""
+    """A wished length, in tokens."""
 
     tokens: int
     firm: bool = False
-    """Whether it names the whole answer, so that little else can follow."""
+    """True if the wish covers the whole answer ("only the label"), so that little can follow."""
 
 
 def find_wish(text: str, told: int, chars: set[str], *, cjk: bool, digits: bool) -> Wish | None:
-    """The length wish in a short lower-case text; the firmest one, else the one that is said to be an aim.
+    """The length wish in a short lower-case text, or None. A firm wish wins, unless a number with a unit asks for more
+    than 30 tokens.
 
-    `told`: what the text's words tell (`tells`).
+    `told` holds the bits of the text's words (`tells`).
     """
     if not cjk and not told & _GATES:
         return None
@@ -41,7 +41,7 @@ def find_wish(text: str, told: int, chars: set[str], *, cjk: bool, digits: bool)
 
 
 def _small(text: str, told: int, *, cjk: bool) -> Wish | None:
-    """A single small thing that is asked for: a title, a question, a slogan."""
+    """A wish for one small thing: a title, a question, a slogan."""
     if told & tells.SMALL:
         match = table.SMALL_ASK.search(text)
         if match:
@@ -53,7 +53,7 @@ def _small(text: str, told: int, *, cjk: bool) -> Wish | None:
 
 
 def find_detail(told: int, *, cjk: bool) -> int:
-    """-1 where brevity is asked for, 1 where detail is, else 0."""
+    """-1 if the text asks for brevity, 1 if it asks for detail, else 0."""
     if told & (table.ANY_DETAIL if cjk else tells.DETAIL):
         return 1
     return -1 if told & (table.ANY_BRIEF if cjk else tells.BRIEF) else 0
@@ -74,7 +74,7 @@ def _firm(text: str, told: int, chars: set[str], cjk: bool) -> Wish | None:
 
 
 def _sized_latin(text: str) -> Wish | None:
-    """The first number with a unit, or the first that is said to be an aim ("in 3 sentences")."""
+    """The first number with a unit that is stated as an aim ("in 3 sentences"), else the first with a unit."""
     tokens = [token.strip(table.PUNCTUATION) for token in text.translate(table.HYPHENS).split()]
     best: Wish | None = None
     for i, unit in enumerate(tokens):
@@ -82,7 +82,7 @@ def _sized_latin(text: str) -> Wish | None:
         if not is_item and unit not in table.LATIN_UNITS:
             continue
         at = i - 1
-        # "5 creative ideas", "two short sentences": one word may stand between.
+        # "5 creative ideas", "two short sentences": one word may stand in between.
         if at > 0 and _number(tokens[at]) is None and (is_item or tokens[at] in table.BETWEEN):
             at -= 1
         number = _number(tokens[at]) if at >= 0 else None
@@ -94,7 +94,7 @@ def _sized_latin(text: str) -> Wish | None:
         lead = tokens[at - 1] if at > 0 else ""
         first = tokens[at - 2] if at > 1 else ""
         aimed = lead in table.AIMS or (first in table.AIMS and lead not in table.LATIN_UNITS)
-        # "this 6,000-word article" is input; "a line", "a page" are things, and only "in a line" is a length.
+        # "this 6,000-word article" is input. "a line" and "a page" are things; only "in a line" is a length.
         if (lead in table.OF_INPUT and not aimed) or (article and lead not in table.AIMS):
             continue
         before = f"{first} {lead}"
@@ -108,7 +108,7 @@ def _sized_latin(text: str) -> Wish | None:
 
 
 def _with_range(tokens: list[str], at: int, number: float) -> tuple[int, float]:
-    """(place, number) where "3-4" or "two to three" stands at `at`: the middle, at the lower end's place."""
+    """(index, number), with a range ("3-4", "two to three") reduced to its middle at the index of its lower end."""
     step = 2 if at > 1 and tokens[at - 1] in ("to", "or", "bis", "à", "a") else 1
     lower = _number(tokens[at - step]) if at >= step and tokens[at - step] not in table.ARTICLES else None
     return (at - step, (lower + number) / 2) if lower is not None and lower < number else (at, number)
@@ -136,7 +136,7 @@ def _sized_cjk(text: str) -> Wish | None:
 
 
 def _number(token: str) -> float | None:
-    """A number in digits ("3,000", "2k", 「２００」) or in words; None for another word."""
+    """Parses a number in digits ("3,000", "2k", 「２００」) or words; None for any other word."""
     named = table.NUMBERS.get(token)
     if named is not None:
         return named
