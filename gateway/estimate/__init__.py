@@ -1,1 +1,1 @@
-"""How long an answer will be: a shipped prior, the request's own words, and the history of the operator's traffic."""
+"""Length estimate: a shipped prior, rules on the request, and the history of the operator's own traffic."""

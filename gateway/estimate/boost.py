@@ -1,7 +1,8 @@
-"""Fits the prior's parts with numpy: trees on the expert's error, the spread, the tasks. Used by training only.
+"""Fits the parts of the prior with numpy: trees for the length, ridge regression for the spread, softmax for the tasks.
 
-Trees: gradient boosting on a Huber loss with oblivious trees (one question a level), found by exhaustive search over
-the bits; sums per leaf and bit are one matrix product. Deterministic for a seed.
+The trees are gradient boosting on a Huber loss with oblivious trees (one feature per level). The best feature of a
+level is found by exhaustive search; the sums per leaf and feature are one matrix product. Deterministic for a seed.
+Used by training only.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How the trees are grown."""
+    """Hyperparameters of the trees."""
 
     trees: int = 300
     depth: int = 6
-    """At most 8: a leaf's place is a byte."""
+    """Levels of a tree; at most 8, because a leaf's index is a byte."""
     rate: float = 0.15
     shrink: float = 2.0
-    """Weight of the pull of each leaf to zero, in rows."""
+    """Regularisation: each leaf shrinks as if it had this many more rows with error 0."""
     clip: float = 3.0
-    """Largest error, log2, that counts in full."""
+    """Errors, log2, are clipped to this size."""
     rows: float = 0.7
     columns: float = 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """`bits`: trees x depth; `leaves`: trees x 2^depth."""
+    """`bits`: trees x depth, the feature of each level; `leaves`: trees x 2^depth, the corrections in log2."""
 
     base: float
     bits: NDArray[np.int64]
     leaves: Floats
 
     def predict(self, x: NDArray[np.float32]) -> Floats:
-        """Corrections for rows of 0/1 signals."""
+        """Corrections, log2, for rows of 0/1 features."""
         total = np.full(len(x), self.base)
         for bits, leaves in zip(self.bits, self.leaves, strict=True):
             total += leaves[_leaf_index(x, bits)]
@@ -47,7 +48,7 @@ class Trees:
 
 
 def grow(x: NDArray[np.float32], target: Floats, weight: Floats, settings: Settings, seed: int) -> Trees:
-    """Trees that predict `target` from rows of 0/1 signals."""
+    """Grows trees that predict `target` from rows of 0/1 features."""
     rng = np.random.default_rng(seed)
     rows = len(x)
     varied = np.flatnonzero((x.min(0) == 0) & (x.max(0) == 1))
@@ -73,7 +74,7 @@ def grow(x: NDArray[np.float32], target: Floats, weight: Floats, settings: Setti
 
 
 def _split(x: NDArray[np.float32], error: Floats, weight: Floats, settings: Settings) -> list[int]:
-    """The column that each level asks about, chosen greedily."""
+    """The column that each level splits on, chosen greedily by gain."""
     rows = np.arange(len(x))
     pull, mass = (error * weight).astype(np.float32), weight.astype(np.float32)
     leaf = np.zeros(len(x), np.int64)
@@ -101,7 +102,7 @@ def _leaf_index(x: NDArray[np.float32], bits: NDArray[np.int64]) -> NDArray[np.i
 
 
 def ridge(x: NDArray[np.float32], target: Floats, strength: float) -> tuple[float, Floats]:
-    """(bias, weights) of a linear fit whose weights are pulled to zero."""
+    """(bias, weights) of a linear least-squares fit with an L2 penalty of `strength` on the weights."""
     mean, centre = x.mean(0, dtype=np.float64), float(target.mean())
     shifted = x - mean
     gram = shifted.T @ shifted + strength * np.eye(x.shape[1])
@@ -118,7 +119,7 @@ def softmax_fit(
     steps: int = 300,
     decay: float = 2e-3,
 ) -> tuple[Floats, Floats]:
-    """(bias, weights: signals x classes) of a softmax regression, by accelerated gradient descent."""
+    """(bias, weights: features x classes) of a softmax regression, by Nesterov's accelerated gradient descent."""
     rows, width = x.shape
     truth = np.zeros((rows, classes), np.float32)
     truth[np.arange(rows), labels] = 1

@@ -1,8 +1,9 @@
-"""Keeps the p90 true: per task, a running margin that nine of ten answers stay below.
+"""Calibrates the p90: keeps a running margin per task that nine of ten answers stay below.
 
-A margin is in spreads above the location. After each finished answer it moves up a little if the answer was above the
-p90 and down a ninth of that if it was not, so that it comes to rest where one in ten is above (adaptive conformal
-inference, Gibbs and Candes 2021; the quantile form by Robbins and Monro). It needs no model of the errors.
+A margin is in spreads above the location. After each finished answer it rises by a step if the answer exceeded the p90,
+and falls by a ninth of that step otherwise, so that it settles where one answer in ten exceeds it. This is adaptive
+conformal inference (Gibbs and Candes 2021); its quantile tracking follows Robbins and Monro (1951). It assumes no
+distribution of the errors.
 """
 
 from __future__ import annotations
@@ -21,18 +22,18 @@ _START = 1.9
 
 
 class Calibration:
-    """Margins by task, learned from finished answers."""
+    """Margins per task, learned from finished answers."""
 
     def __init__(self, margins: Mapping[Task, float]) -> None:
         self._margins: dict[Task, float] = {task: margins.get(task, _START) for task in Task}
         self._seen: dict[Task, int] = dict.fromkeys(Task, 0)
 
     def margin(self, task: Task) -> float:
-        """Spreads from the location to the p90."""
+        """The p90's margin: spreads above the location."""
         return self._margins[task]
 
     def learn(self, task: Task, ratio: float) -> None:
-        """`ratio`: how many spreads the actual length was above the location."""
+        """Learns from one answer. `ratio`: spreads by which the actual length exceeded the location."""
         if not math.isfinite(ratio):
             return
         seen = self._seen[task] = self._seen[task] + 1
@@ -41,14 +42,15 @@ class Calibration:
         self._margins[task] = min(_HIGHEST, max(_LOWEST, self._margins[task] + step))
 
     def statistics(self) -> dict[str, tuple[int, float]]:
-        """(answers seen, margin) by task."""
+        """(answers seen, margin) per task."""
         return {task.value: (self._seen[task], self._margins[task]) for task in Task}
 
     def snapshot(self) -> bytes:
         return json.dumps(self.statistics()).encode()
 
     def merge(self, data: bytes) -> None:
-        """Averages the margins, weighted by what each side has seen. Raises `ValueError` for other bytes."""
+        """Averages the margins, weighted by the answers each side has seen. Raises `ValueError` if `data` is no
+        snapshot."""
         for task, theirs, margin in _read(data):
             mine = self._seen[task]
             if theirs > 0 and math.isfinite(margin):

@@ -1,14 +1,14 @@
-"""Hop 3: `Features` -> `Estimate`, and what is learned from outcomes.
+"""Hop 3: turns `Features` into an `Estimate`, and learns from outcomes.
 
-1. rules.py settles what a bound, a choice list or the client's hint settles.
-2. Else the shipped prior (model.py) gives a location and a spread on the scale log2(1 + tokens), and task chances.
-3. History (stats.py) corrects both by the request's keys, from the model as a whole down to its template. Where it is
-   sure of a template, one request in 8 to 32 is read and the prior asked; its word stands for the rest (recall.py).
-   The task is told after that (tasks.py): what is expected to be long is no label.
-4. Thinking, where it is on, comes on top; cap and floor cut the distribution; calibration.py keeps its p90 true.
+1. rules.py decides if a tight cap, a choice list or the client's hint settles the length.
+2. Otherwise the shipped prior (model.py) gives a location and a spread, in log2(1 + tokens), and task probabilities.
+3. History (stats.py) corrects location and spread by the request's keys, from the model down to its template. For a
+   template with a settled length, one request in 8 to 32 runs the prior and its result is reused (recall.py). The task
+   is decided last (tasks.py): an answer expected to be long is no label.
+4. Thinking tokens are added if thinking is on; cap and floor cut the distribution; calibration.py sets the p90.
 
-What was learned is the actual lengths' deviation, so it is independent of the pool that answered. Only numbers under
-64-bit hashes are kept. A guess waits for its outcome in a bounded table, so that learning costs no second look.
+History learns actual lengths, so it does not depend on the pool that answered. It holds numbers under 64-bit hashes, no
+text. A prediction waits for its outcome in a bounded table, so that learning need not repeat it.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from gateway.estimate.tasks import likeliest
 from gateway.types import Estimate, Features, Outcome, Result, Task
 
 CEILING = 32_768
-"""Stands in for the cap where there is none."""
+"""Upper limit, in tokens, of an answer without a cap."""
 _BOUND_SOURCES = frozenset({"cap", "choice", "hint"})
 _CUT = frozenset({Result.TRUNCATED, Result.CLIENT_CLOSED, Result.TIMEOUT})
 _WAITING = 2048
 _FRESH_ENTRIES = 8192
 _MODELS = 1024
 _LONGEST_LOG = 20.0
-_LONGEST = 2.0**_LONGEST_LOG - 1.0  # no answer counts as longer, whatever its cap
+_LONGEST = 2.0**_LONGEST_LOG - 1.0  # tokens: longer answers count as this long
 _THOUGHT = 450.0
 _THOUGHT_SPREAD = 1.1
-# Quantiles 1/24, 3/24, ... 23/24 of a t with 3.5 degrees of freedom, in units of its mean absolute value.
+# Quantiles 1/24, 3/24, ... 23/24 of Student's t with 3.5 degrees of freedom, in units of its mean absolute value.
 _NODES = (-2.07, -1.18, -0.78, -0.5, -0.27, -0.09, 0.09, 0.27, 0.5, 0.78, 1.18, 2.07)
-_HISTORY = 3.0  # observations from which history is said to settle an estimate
+_HISTORY = 3.0  # observations from which the source is named "history"
 _SETTLED = 6.0
 _SURE = 0.3
-"""Observations, and the expected error, log2, from which what the prior says of a template is kept."""
+"""From `_SETTLED` observations and below this expected error, log2, a template's prior is cached."""
 _UNSURE = 0.6
-"""And the error from which it no longer is."""
+"""Above this expected error, log2, it is dropped from the cache."""
 _TEMPLATE = LEVELS.index("template")
 _LONG = log2p(64)
 _PREFIX = struct.Struct("<II")
@@ -71,7 +71,7 @@ class Statistics:
 
 
 class _Pending(NamedTuple):
-    """What a request's outcome is compared with; `features` is held so that its identity stays taken."""
+    """The prediction that an outcome is compared with. Holds `features`, so that its `id` is not reused meanwhile."""
 
     features: Features
     chain: Chain
@@ -79,10 +79,10 @@ class _Pending(NamedTuple):
 
 
 class Estimator:
-    """The estimate by rules, prior and history.
+    """Estimates length and task by rules, prior and history.
 
-    `entries` bounds the memory: about 330 bytes for each. With `share`, what is learned is also kept apart, so that
-    `changes` can hand it to other workers; that takes as much again for at most 8,192 entries.
+    `entries` bounds the memory, at about 330 bytes each. With `share`, what is learned is also collected separately, so
+    that `changes` can pass it to other workers; that takes as much again for up to 8,192 entries.
     """
 
     def __init__(self, prior: Prior | None = None, *, entries: int = 32_768, share: bool = False) -> None:
@@ -91,7 +91,7 @@ class Estimator:
         self._calibration = Calibration(self._prior.margins)
         self._fresh = History(_FRESH_ENTRIES) if share else None
         self._fresh_calibration = Calibration(self._prior.margins)
-        # Not a plain dict: finding its first key passes over the places of all that were deleted.
+        # A plain dict would be slow here: finding its first key skips over the slots of all deleted ones.
         self._pending: OrderedDict[int, _Pending] = OrderedDict()
         self._recall = Recall()
         self.reading = self._recall.reading
@@ -100,25 +100,27 @@ class Estimator:
         self._censored = 0
 
     def estimate(self, features: Features, *, thinking: bool | None = None, room: int | None = None) -> Estimate:
-        """The estimate for one choice of the answer. No I/O; never raises.
+        """Estimates one choice of the answer. No I/O; never raises.
 
-        `thinking` is the switch where the model decides it (it always thinks, or never); None leaves it to the
-        request. `room` is the context left for the answer, in tokens.
+        Args:
+            features: the request.
+            thinking: the switch if the model decides it (always on or off); None leaves it to the request.
+            room: tokens of context left for the answer; None where unknown.
         """
         thinks, cap = resolve(features, thinking, room)
         stated = stated_by(features, cap)
         if stated in _BOUND_SOURCES:
-            # Settled without a look at the text; `observe` predicts what it learns from.
+            # Settled without reading the text; `observe` makes the prediction that it learns from.
             return estimate_rules(features, thinking=thinking, room=room)
         informed, pending = self._predict(features, thinks)
         if len(self._pending) >= _WAITING:
-            # Requests that never ended: the oldest one is forgotten.
+            # Some requests never report an outcome: drop the oldest.
             self._pending.popitem(last=False)
         self._pending[id(features)] = pending
         return self._cut(features.floor, cap, pending, _source(stated, informed, pending.chain))
 
     def _predict(self, features: Features, thinks: bool | None) -> tuple[bool, _Pending]:
-        """Whether the prior knows anything, and what prior and history say together."""
+        """(whether the prior recognised anything, the prediction by prior and history)."""
         keys = keys_of(features, self._model_key(features.model), thinks)
         known = self._recall.take(keys[_TEMPLATE])
         if known is not None:
@@ -133,18 +135,18 @@ class Estimator:
         if thinks:
             location, spread = _with_thinking(features, location, spread)
         chain = self._history.chain(keys, location, spread)
-        # With thinking the expected length is not that of the answer proper.
+        # With thinking, the expected length is not that of the answer proper.
         task = likeliest(features, guess, long=not thinks and chain.location > _LONG)
         pending = _Pending(features, chain, task)
         settled = chain.support >= _SETTLED and chain.spread < _SURE
-        # A wish about length is each request's own, and templates that differ in a number look alike.
+        # Not cached with a length wish: it belongs to one request, and templates that differ in a digit share a key.
         alike = features.template_key and features.hint_task is None and features.wish is None
         if settled and guess.informed and alike:
             self._recall.keep(keys[_TEMPLATE], Recalled(location, spread, task), features)
         return guess.informed, pending
 
     def observe(self, outcome: Outcome) -> None:
-        """Learns from a finished answer's usage; a cut one counts as a lower bound, a failed one not at all."""
+        """Learns from an outcome's usage. A cut answer counts as a lower bound; failed ones do not count."""
         features, usage = outcome.features, outcome.usage
         if features is None:
             return
@@ -162,7 +164,7 @@ class Estimator:
         self._learn(pending, log2p(tokens), cut=cut)
 
     def forget(self, features: Features) -> None:
-        """Lets go of a request that will not be observed."""
+        """Drops the prediction of a request that will not be observed."""
         self._pending.pop(id(features), None)
 
     def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
@@ -189,9 +191,9 @@ class Estimator:
         return key
 
     def _cut(self, floor: int, cap: int | None, pending: _Pending, source: str) -> Estimate:
-        """The distribution of max(floor, min(N, cap)), as mean and quantiles."""
+        """Mean and quantiles of max(floor, min(N, cap)) for the predicted length N."""
         top = float(cap) if cap is not None else float(CEILING)
-        # The larger and the smaller are written out: `min` and `max` cost as much as the rest of a line.
+        # Written out here and below: calls of `min` and `max` would double the cost of a line.
         low = float(floor) if floor < top else top
         m, s, task = pending.chain.location, pending.chain.spread, pending.task
         rise = m + s * self._calibration.margin(task)
@@ -206,13 +208,14 @@ class Estimator:
         )
 
     def snapshot(self) -> bytes:
-        """All that was learned, for another worker's `merge` or for a restart. Numbers and hashes only."""
+        """Everything learned, for another worker's `merge` or a restart. Numbers and hashes only."""
         return _packed(self._history, self._calibration)
 
     def changes(self) -> bytes:
-        """What was learned here since the last call, for every other worker's `merge`; needs `share`.
+        """What was learned here since the last call, for every other worker's `merge`.
 
-        Workers that exchange changes, and not snapshots, count each observation once.
+        Workers that exchange changes instead of snapshots count each observation once. Raises `RuntimeError` without
+        `share`.
         """
         if self._fresh is None:
             raise RuntimeError("This estimator was made without `share`.")
@@ -223,9 +226,9 @@ class Estimator:
         return data
 
     def merge(self, data: bytes) -> None:
-        """Adds what another estimator has learned; the order of merges does not matter. Each once.
+        """Adds what another estimator has learned. The order of merges does not matter; merge each snapshot once.
 
-        Raises `ValueError` for bytes that are not a snapshot; nothing has changed then.
+        Raises `ValueError` if `data` is no snapshot, and then changes nothing.
         """
         if len(data) < _PREFIX.size:
             raise ValueError("Not a snapshot.")
@@ -251,7 +254,7 @@ class Estimator:
 
 
 def _mean(location: float, spread: float, top: float) -> float:
-    """The mean of min(N, top) by the nodes of the distribution, which rise."""
+    """Mean of min(N, top), by averaging over `_NODES`, which ascend."""
     below = bisect_left(_NODES, (log2p(top) - location) / max(spread, 1e-9))
     sizes = sum(map(exp2, map(mul, _NODES[:below], repeat(spread))))
     return (exp2(location) * sizes - below + top * (len(_NODES) - below)) / len(_NODES)
@@ -263,7 +266,7 @@ def _packed(history: History, calibration: Calibration) -> bytes:
 
 
 def _with_thinking(features: Features, location: float, spread: float) -> tuple[float, float]:
-    """Thinking comes first and is many times a short answer, within its budget."""
+    """Adds the thinking tokens, limited by their budget; they are often many times a short answer."""
     thought = _THOUGHT
     if features.thinking_budget is not None:
         thought = min(thought, 0.7 * max(1, features.thinking_budget))

@@ -1,8 +1,8 @@
-"""A starting guess from general knowledge about answers: one case, one length. The prior learns corrections to it.
+"""The starting guess: classifies a request into one of a few cases and returns that case's length. Rules, not learned.
 
-Why it exists: a model that is trained on some sources knows little about the next one. What holds everywhere (a label
-is short, a translation is as long as its text, examples show the length) is therefore written down here and not
-learned, and where training data say nothing the guess stands as it is.
+A model trained on some sources knows little about the next one. What holds everywhere (a label is short, a translation
+is as long as its text, examples show the length) is therefore coded here. The prior learns corrections to this guess;
+where training data say nothing, the guess stands.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CASES: tuple[str, ...] = (
     "reading", "explain", "word problem", "extract", "question", "long text", "bare", "nothing",
 )  # fmt: skip
 SETTLED = frozenset(_SETTLED)
-"""Cases where the request itself shows the length, so that learned corrections count little."""
+"""Cases in which the request itself states the length, so that learned corrections count little."""
 
 _OPEN = sum(BIT[g] for g in ("explain", "analyze", "text", "reason", "how", "why", "create", "long"))
 _LABEL = BIT["word"] | BIT["answer"] | BIT["classify"]
@@ -32,7 +32,8 @@ _BINARY = PHRASE_BIT["yes or no"] | PHRASE_BIT["one word"]
 
 
 class View(NamedTuple):
-    """The lexicon's bits per window of text, and the shape of the ask. A tuple, because every estimate makes one."""
+    """Lexicon bits per window of text, and shape features of the instruction. A tuple, for speed: each estimate builds
+    one."""
 
     system: int
     first: int
@@ -56,7 +57,7 @@ class View(NamedTuple):
 
 
 def expert(view: View) -> tuple[str, float]:
-    """The case and its guess, log2(1 + tokens)."""
+    """(case, guess in log2(1 + tokens))."""
     case, tokens = _settled(view) or _short(view) or _by_verb(view)
     return case, math.log2(1.0 + tokens)
 
@@ -68,7 +69,7 @@ def _settled(v: View) -> tuple[str, float] | None:
     if f.structure_tokens is not None:
         return ("choice" if f.labels else "schema"), f.structure_tokens
     if f.few_shot is not None and f.few_shots >= 1:
-        # Examples that reason before they answer are longer than the part that is seen as the answer.
+        # If the examples reason before they answer, the measured part of the answer is too short.
         return "few-shot", max(f.few_shot, 110) if f.step_by_step else f.few_shot
     if v.any & BIT["json"] and v.template and not (v.ask.startswith("{") and not v.system):
         if v.array or "[" in v.template:

@@ -1,7 +1,7 @@
-"""The keys under which a request's answers are remembered, from broad to narrow.
+"""Computes the history keys of a request, one per level, from broad to narrow.
 
-A key is a hash of hashes that `Features` holds, salted with the model and whether it thinks; never of text. Python
-hashes a tuple of integers alike in every process, so that workers and replicas agree.
+A key is a hash of hashes in `Features`, salted with the model and the thinking switch; never of text. `hash` of a tuple
+of integers is the same in every process, so workers and replicas agree.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from gateway.estimate.expert import CASES
 from gateway.types import Features
 
 LEVELS = ("model", "system", "shape", "case", "ask", "form", "head", "tail", "template", "size")
-"""Broad to narrow: each level corrects what the one before says. `case` is the expert's, `ask` a case's asks of about
-one length."""
+"""Levels, broad to narrow; each corrects the prediction of the one before. `case` is the expert's case, `ask` the case
+with an instruction of about one length.
+"""
 _SHAPE, _CASE, _ASK = map(LEVELS.index, ("shape", "case", "ask"))
 _NUMBER = {case: number for number, case in enumerate(CASES)}
 _MASK = (1 << 64) - 1
@@ -25,8 +26,10 @@ def name_key(name: str) -> int:
 
 
 def keys_of(features: Features, model_key: int, thinking: bool | None = None) -> tuple[int, ...]:
-    """One 64-bit key a level, 0 where the request has nothing to say on it, or where its text has to be read for that
-    (`with_case`). `thinking`: the resolved switch."""
+    """One 64-bit key per level; 0 if the request has nothing on that level.
+
+    The levels `case` and `ask` need the text and stay 0; `with_case` fills them. `thinking` is the resolved switch.
+    """
     salt = hash((model_key, 2 if thinking is None else int(thinking)))
     f = features
     system, shape, size = f.system_key, f.shape_key, f.input_tokens
@@ -45,7 +48,7 @@ def keys_of(features: Features, model_key: int, thinking: bool | None = None) ->
 
 
 def with_case(keys: tuple[int, ...], case: str, ask_tokens: int) -> tuple[int, ...]:
-    """The keys with those of the expert's case, which what is learned of one text carries to others of its kind."""
+    """The keys with `case` and `ask` filled in. Through these, history carries over to other texts of the same kind."""
     shape = keys[_SHAPE]
     if not shape:
         return keys

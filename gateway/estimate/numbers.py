@@ -1,7 +1,8 @@
-"""The numbers of a request (lengths, counts, shares), cut at fixed thresholds into bits: one for each that is passed.
+"""Turns the numeric features of a request (lengths, counts, shares) into bits: one per fixed threshold that is
+exceeded.
 
-Nearly all are whole numbers, and for these the cut is a look into a table, which ends where the last threshold is
-passed. Lengths are cut on the scale log2(1 + x); the tables spare the logarithm.
+Nearly all are integers and use a precomputed table, which ends where the last threshold is exceeded. Thresholds of
+lengths are on the scale log2(1 + x); the tables save the logarithm.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from operator import getitem
 from gateway.estimate.expert import View
 from gateway.types import Features
 
-# Begins with a plain class, to which the search can leap: for `\d{1,3}` it would try every place.
+# Begins with a character class, so that the regex engine can skip to candidates; `\d{1,3}` is tried everywhere.
 _COUNTED = re.compile(
     r"(\d\d?\d?)\s{0,2}(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지|(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b)"
 )
@@ -72,18 +73,18 @@ _LENGTHS = frozenset(
     ("chars", "first line", "last line", "system", "lines", "template size", "counted", "wish", "few-shot size",
      "last answer")
 )  # fmt: skip
-"""Whole numbers that are cut on the scale log2(1 + x)."""
+"""Integers whose thresholds are on the scale log2(1 + x)."""
 _REAL = frozenset(("cjk", "option size", "code share", "start tokens", "rules", "rules over expert"))
-"""Numbers that are not whole, on the scale of their thresholds."""
+"""Numbers that are not integers, given on the scale of their thresholds."""
 
 
 def log2p(tokens: float) -> float:
-    """log2(1 + tokens): the scale on which lengths are predicted."""
+    """log2(1 + tokens): the scale of all length predictions."""
     return math.log2(1.0 + tokens)
 
 
 class _Ladder(dict[int, int]):
-    """A whole number's code by the number: -1 ("not there"), 0 and so on up to where all thresholds are passed."""
+    """Code of an integer by its value: -1 (absent), 0, 1, ... until all thresholds are exceeded."""
 
     def __init__(self, codes: dict[int, int], top: int) -> None:
         super().__init__(codes)
@@ -94,10 +95,10 @@ class _Ladder(dict[int, int]):
 
 
 def _tables() -> tuple[list[_Ladder], list[tuple[float, ...]], list[tuple[int, ...]]]:
-    """Of the whole numbers the codes, of the others the thresholds and the codes, each in order.
+    """(tables of the integers, thresholds of the other numbers, codes of the other numbers), each in order.
 
-    A code is a number's bits; they count from the first number's first threshold. The codes of those that are not whole
-    are by how many thresholds are passed.
+    A code is a number's bits, shifted to its place behind the numbers before it. Codes of numbers that are not integers
+    are indexed by how many thresholds are exceeded.
     """
     ladders: list[_Ladder] = []
     steps: list[tuple[float, ...]] = []
@@ -123,22 +124,22 @@ NUMBER_BITS = sum(len(thresholds) for _, thresholds in NUMBERS)
 
 
 def number_bits(features: Features, view: View, start: float, rules: float) -> int:
-    """The bits of all numbers; `start` and `rules` are the expert's and the rules' guesses, log2(1 + tokens)."""
-    # No two numbers share a bit, so adding joins them. A loop would cost as much as reading the text.
+    """Bits of all numbers. `start` and `rules` are the guesses of the expert and the rules, log2(1 + tokens)."""
+    # No two numbers share a bit, so a sum joins them. A Python loop would cost as much as reading the text.
     passed: Iterator[int] = map(bisect_left, _STEPS, _real(features, view, start, rules))
     whole = sum(map(getitem, _LADDERS, _whole(features, view)))
     return sum(map(getitem, _STEP_CODES, passed), whole)
 
 
 def _whole(features: Features, view: View) -> tuple[int, ...]:
-    """The whole ones of `NUMBERS`, in order; -1 for what is not there."""
+    """The integers of `NUMBERS`, in order; -1 if absent."""
     ask, template = view.ask, view.template
     count = ask.count
     head, tail = features.user_head, features.user_tail
     counted = _COUNTED.search(ask, 0, _COUNTED_WITHIN) if view.numbers else None
     last_part = tail or head
     ascii_only = ask.isascii()
-    # Counting in the few signs of a text costs a fraction of counting in the text.
+    # Counting among the few signs is a fraction of the cost of counting in the whole text.
     signs = ask.encode("latin-1", "ignore").translate(None, _NO_SIGNS)
     quotes, questions, commas = signs.count(b'"'), signs.count(b"?"), signs.count(b",")
     return (
@@ -175,9 +176,9 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
 
 
 def _real(features: Features, view: View, start: float, rules: float) -> tuple[float, ...]:
-    """The others, in order."""
+    """The other numbers of `NUMBERS`, in order."""
     ask, options = view.ask, view.options
-    # Two bytes more than characters for each wide one.
+    # In UTF-8 a wide character takes two bytes more than a Latin one.
     cjk = 0.0 if ask.isascii() else (len(ask.encode("utf-8", "replace")) / len(ask) - 1.0) / 2.0
     size = log2p(sum(map(len, options)) / len(options)) if options else -1.0
     return cjk, size, features.code_share, start, rules, rules - start

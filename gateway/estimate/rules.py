@@ -1,8 +1,8 @@
-"""`Features` -> `Estimate` by rules alone: bounds first, then what the request says, then what its task usually takes.
+"""Turns `Features` into an `Estimate` by rules alone.
 
-The first of these that applies settles it: a cap of at most 16 tokens, a choice list or a bounded schema, the client's
-hint, examples, a length wish. Otherwise the tasks' length distributions (log-normal) are mixed by the evidence, with a
-wide UNKNOWN for the rest. Thinking adds its own tokens on top. From log-location and spread:
+The first that applies decides: a cap of at most 16 tokens, a choice list or a schema, the client's hint, examples, a
+length wish. Otherwise the log-normal length distributions of the likeliest tasks are mixed by their evidence, with a
+wide UNKNOWN for the remainder. Thinking adds its own tokens. For location m, spread s (of ln tokens) and cap c:
 
     E[min(N, c)] = exp(m + s^2/2) Phi((ln c - m - s^2) / s) + c Phi((m - ln c) / s)
 """
@@ -16,14 +16,14 @@ from gateway.types import Estimate, Features, Structure, Task, ToolChoice
 
 SETTLING_CAP = 16
 CEILING = 8192
-"""Stands in for the cap where there is none: answers hardly get longer, and a wide spread must not invent them."""
+"""Upper limit, in tokens, without a cap: answers hardly exceed it, and a wide spread must not imply that they do."""
 _MOST_MIXED = 4
-"""Tasks, the likeliest, whose lengths are mixed."""
+"""Number of tasks, the likeliest ones, whose lengths are mixed."""
 _Z90 = 1.2816
 
 
 class Length(NamedTuple):
-    """A log-normal length: median exp(`mu`) tokens, and the standard deviation of its logarithm."""
+    """A log-normal length: median exp(`mu`) tokens; `sigma` is the standard deviation of ln tokens."""
 
     mu: float
     sigma: float
@@ -34,7 +34,7 @@ def length(median: float, sigma: float) -> Length:
 
 
 def _averaging(mean: float, sigma: float) -> Length:
-    """The length whose expected value is `mean`, never below it by rounding: limits in policies are whole numbers."""
+    """The length with expected value `mean`, never rounded below it: limits in policies are whole numbers."""
     return Length(math.log(max(mean, 1.0)) - sigma**2 / 2 + 1e-12, sigma)
 
 
@@ -55,19 +55,19 @@ TYPICAL: dict[Task, Length] = {
     Task.REASONING: length(280, 0.8),
     Task.UNKNOWN: length(110, 1.7),
 }
-"""Rounded medians of instruction-following chat models; a label, a sentence, a page."""
+"""Rounded medians of instruction-following chat models."""
 _THINKING = length(500, 1.0)
 _FOLLOWS_INPUT = {Task.TRANSLATION: (1.1, 0.4), Task.REWRITING: (0.9, 0.6)}
-"""Tasks whose answer is about as long as what is worked on: (factor, spread)."""
+"""Tasks whose answer is about as long as their input: (length factor, sigma)."""
 _INSTRUCTION = 8
-"""Tokens of an instruction like "translate into French:", which are not worked on."""
+"""Tokens of an instruction such as "translate into French:", which are not input."""
 _DETAIL = {-1: 0.4, 0: 1.0, 1: 1.8}
 _BY_ASK = frozenset((*_FOLLOWS_INPUT, Task.STRUCTURED_JSON, Task.SUMMARIZATION))
-"""Tasks whose answer's length depends on what is asked about."""
+"""Tasks whose length depends on the length of the last user turn."""
 
 
 def _detailed(base: Length, detail: int) -> Length:
-    """A length where brevity (-1) or detail (1) is asked for; short answers stay as they are."""
+    """Scales a length for brevity (-1) or detail (1); short answers are unchanged."""
     return Length(base.mu + math.log(_DETAIL[detail]), base.sigma) if base.mu > 3 else base
 
 
@@ -75,25 +75,28 @@ _TYPICAL_BY_DETAIL = {detail: {task: _detailed(base, detail) for task, base in T
 
 
 class Ruled(NamedTuple):
-    """What the rules say of the answer proper, before caps and thinking."""
+    """The rules' result for the answer proper, before caps and thinking."""
 
     task: Task
-    """By evidence."""
+    """The task by evidence."""
     answer: Length
 
     @property
     def tokens(self) -> float:
-        """The median."""
+        """The median, in tokens."""
         return math.exp(self.answer.mu)
 
 
 def estimate_rules(
     features: Features, *, thinking: bool | None = None, room: int | None = None, task: Task | None = None
 ) -> Estimate:
-    """The estimate by rules.
+    """Estimates one choice of the answer by rules.
 
-    `thinking` is the resolved switch where the model decides it (always on, or its default); the request's own
-    switch is the fallback. `room` is the context left for the answer. `task` overrides the task by evidence.
+    Args:
+        features: the request.
+        thinking: the switch if the model decides it (always on, or its default); None uses the request's own.
+        room: tokens of context left for the answer; None where unknown.
+        task: replaces the task by evidence.
     """
     thinks, cap = resolve(features, thinking, room)
     named, share = best_task(features)
@@ -109,7 +112,7 @@ def estimate_rules(
 
 
 def resolve(features: Features, thinking: bool | None, room: int | None) -> tuple[bool | None, int | None]:
-    """(whether the model thinks, the cap): the model's switch and the context left, joined with the request's own."""
+    """(whether the model thinks, the cap), from the model's switch, the context left and the request's own values."""
     thinks = features.thinking if thinking is None else thinking
     cap = features.token_limit if thinks else features.cap
     if room is not None:
@@ -118,13 +121,13 @@ def resolve(features: Features, thinking: bool | None, room: int | None) -> tupl
 
 
 def read_rules(features: Features) -> Ruled:
-    """The rules' view of a request's answer."""
+    """The rules' result for a request."""
     task, share = best_task(features)
     return Ruled(task, _answer(features, task, share)[0])
 
 
 def stated_by(features: Features, cap: int | None) -> str | None:
-    """What of the request says how long its answer will be, beside its words; `cap` as it was resolved."""
+    """The source that states the answer's length, or None if only the text can tell; `cap` is the resolved cap."""
     if cap is not None and cap <= SETTLING_CAP:
         return _settled_by(features)
     stated = _stated(features)
@@ -147,7 +150,7 @@ def from_length(answer: Length, cap: int | None, floor: int, *, task: Task, conf
 
 
 def expected_min(answer: Length, cap: float) -> float:
-    """E[min(N, cap)] for a log-normal N, in closed form."""
+    """E[min(N, cap)] for a log-normal N, in closed form (see the module's head)."""
     if cap <= 0:
         return 0.0
     if answer.sigma < 1e-6:
@@ -158,14 +161,14 @@ def expected_min(answer: Length, cap: float) -> float:
 
 
 def best_task(features: Features) -> tuple[Task, float]:
-    """The task with the most evidence and its share; UNKNOWN where nothing has a third."""
+    """(task, share) with the most evidence; UNKNOWN if no task has a third."""
     if features.task_scores and features.task_scores[0][1] >= 0.34:
         return features.task_scores[0]
     return Task.UNKNOWN, 1.0 - sum(share for _, share in features.task_scores)
 
 
 def _settled(features: Features, task: Task, cap: int) -> Estimate:
-    """Under a tiny cap even a sloppy guess is right within a few tokens, so the work ends here."""
+    """The estimate under a tiny cap, where even a rough guess is right within a few tokens."""
     bounded = features.structure is Structure.CHOICE or (features.structure_tokens or cap) < cap
     guess = min(cap, features.structure_tokens or features.few_shot or features.wish or cap)
     if task is Task.UNKNOWN and (features.explicit_cap or bounded):
@@ -180,12 +183,12 @@ def _settled_by(features: Features) -> str:
 
 
 def _answer(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
-    """The length of the answer proper, how sure that is, and what settled it."""
+    """(length of the answer proper, confidence, source)."""
     return _stated(features) or _by_task(features, task, share)
 
 
 def _stated(features: Features) -> tuple[Length, float, str] | None:
-    """The same where a structure, a hint, examples or a wish say it."""
+    """The same if a structure, a hint, examples or a wish states it; else None."""
     known = _structured(features)
     if known is not None:
         return known
@@ -217,15 +220,15 @@ def _structured(features: Features) -> tuple[Length, float, str] | None:
 
 
 def _by_task(features: Features, task: Task, share: float) -> tuple[Length, float, str]:
-    """The tasks' lengths mixed by evidence: the mean of the logs, and the spread within and between them."""
+    """Mixes the task lengths by evidence: mean of the log locations, spread within and between the tasks."""
     scores = features.task_scores
     source = "rules"
     if task is Task.UNKNOWN:
         source, share = "unknown", 0.15
     elif not (scores and scores[0][0] is task):
-        # A task that was named and not found.
+        # The given task has no evidence of its own.
         scores, share = ((task, 0.9),), 0.9
-    # Of each length's logarithm: the sum of shares, the mean and the mean of squares.
+    # Of each log length: the sum of shares, the weighted sum and the weighted sum of squares.
     total = mu = squares = 0.0
     for each, part in scores[:_MOST_MIXED]:
         own_mu, sigma = _of_task(each, features)
@@ -257,7 +260,7 @@ def _of_task(task: Task, features: Features) -> Length:
 
 
 def _with_thinking(features: Features, answer: Length, confidence: float) -> tuple[Length, float]:
-    """Adds the thinking tokens, which come first and are many more than a short answer's."""
+    """Adds the thinking tokens, which often exceed a short answer many times."""
     thought = _THINKING
     if features.thinking_budget is not None:
         budget = max(1, features.thinking_budget)

@@ -1,9 +1,9 @@
-"""`Features` -> a vector of yes/no signals, the input of the shipped prior.
+"""Turns `Features` into a vector of binary features ("signals"), the input of the shipped prior.
 
-What reading found in the lexicon (`request.lexicon`) is one bit for each group of words, in the system prompt
-and three windows of the last user turn. Numbers (lengths, counts) are cut at fixed thresholds into further bits. The
-expert's case (expert.py) is a bit too. All bits are gathered in one big integer, because that costs one operation for
-a whole group. Work is bounded: whatever the prompt's length, at most 2,500 characters are looked at.
+Each lexicon group (`request.lexicon`) gives one bit in each of four windows: the system prompt, and the first line, the
+edges and the last line of the last user turn. Numbers are cut at thresholds into further bits (numbers.py). The
+expert's case and the rules' task are bits too. All bits form one big integer, so that a whole group costs one
+operation. The work is bounded: at most 2,500 characters are read, whatever the prompt's length.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TAIL = 300
 _SYSTEMS = 512
 _FENCE = "```"
 _NO_TEMPLATE = ("", False)
-# Begins with a literal, so that the search leaps from line to line.
+# Begins with a literal, so that the regex engine skips from line to line.
 _OPTION = re.compile(
     r"\n[ \t]{0,8}(?:[-*・•]|\(?[A-Za-z0-9ア-オ①-⑩][).:、．.）:]|\([A-Za-z0-9]{1,2}\))[ \t]{0,8}([^\n]*)"
 )
@@ -44,26 +44,26 @@ _SWITCH_AT = _NUMBER_AT + NUMBER_BITS
 _CASE_AT = _SWITCH_AT + len(SWITCHES)
 _TASK_AT = _CASE_AT + len(CASES)
 SIZE = _TASK_AT + len(Task)
-"""Number of signals."""
+"""Number of features."""
 _CASE_BIT = {case: 1 << _CASE_AT + i for i, case in enumerate(CASES)}
 _TASK_BIT = {task: 1 << _TASK_AT + i for i, task in enumerate(Task)}
 
 
 class Signals(NamedTuple):
-    """What the text says, in the form that the prior reads."""
+    """The binary features of a request and the guesses they correct."""
 
     bits: int
-    """Bit i is signal i; `SIZE` of them."""
+    """Bit i is feature i; there are `SIZE`."""
     start: float
-    """The mean of the expert's guess and the rules', log2(1 + tokens)."""
+    """Mean of the guesses of the expert and the rules, log2(1 + tokens)."""
     case: str
-    """The expert's case; `nothing` where no signal was found."""
+    """The expert's case; `nothing` if no feature was recognised."""
     ruled: Task
-    """The task by the rules."""
+    """The task by rules."""
 
 
 def signals(features: Features) -> Signals:
-    """The signals of a request. Pure; never raises."""
+    """Computes the features of a request. Pure; never raises."""
     ruled = read_rules(features)
     view = _view(features)
     case, start = expert(view)
@@ -81,14 +81,13 @@ def signals(features: Features) -> Signals:
 
 @lru_cache(_SYSTEMS)
 def _template(text: str) -> tuple[str, bool]:
-    """The JSON template in a system prompt, and whether it has a list of objects. Kept: most requests have one of a few
-    system prompts."""
+    """(JSON template in a system prompt, whether it holds a list of objects). Cached: few occur."""
     found = _TEMPLATE.search(text)
     return found.group() if found else "", "[{" in text
 
 
 def _view(features: Features) -> View:
-    """What the lexicon said of the text, and the ask's shape."""
+    """The lexicon bits of a request and the shape of its instruction."""
     head_text, tail_text = features.user_head, features.user_tail
     last_part = tail_text or head_text
     whole = not tail_text and len(head_text) <= _HEAD + _TAIL
@@ -116,7 +115,7 @@ def _view(features: Features) -> View:
     last_line = len(last_part) - 1 - last_part.rfind("\n") if lines else len(last_part)
     question = last_part[-1:] in ("?", "？")
     tools = 0 if features.tool_choice is ToolChoice.NONE else features.tools
-    # By position: by keyword it costs twice as much.
+    # Positional: by keyword it costs twice as much.
     return View(
         system, first, body, last, system | body | last, phrases, switches, either, template, array,
         options, inline_options, digit_runs(ask), ask, first_line, last_line, question, tools, features,

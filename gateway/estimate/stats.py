@@ -1,25 +1,25 @@
-"""What finished requests say about the next: decayed statistics per key, chained from broad keys to narrow ones.
+"""History: decayed statistics of finished requests per key, chained from broad keys to narrow ones.
 
-Each key holds a small linear fit of actual lengths y on the prior's location m (both log2(1 + tokens)):
+Each key holds a linear fit of actual lengths y on the prior's location m (both log2(1 + tokens)). `before` is the
+location by the broader levels; `after` is passed on to the next narrower level:
 
-    own = mean y + slope (m - mean m)                  slope is pulled to the broader level's, at first 1
+    own = mean y + slope (m - mean m)                  slope is shrunk towards the broader level's, which starts at 1
     after = (weight own + pull before) / (weight + pull)
 
-With slope 0 that is the key's own mean, with 1 a correction of the prior by a constant (a model's scale, a system
-prompt's style); the data decide which. `before` is what the broader levels say, `after` is handed to the next, narrower
-one. The fit is on the prior and not on `before`, which moves as other traffic comes and goes. How far a level moves the
-prediction is weighted by its record: the decayed mean absolute error before and after its correction, on the key itself
-and on the level as a whole. History can be worse than no history; then it fades out. And on a key that requests of all
-kinds may share, a fit says little about locations far from those that it was made of: its reach is a normal curve of
-the distance, as wide as a factor of two in length, and wider by the spread that it has seen, the more so where real
-lengths rose along. So labels that are shorter than expected shorten no essays, and where everything takes a few hundred
-tokens, what looks like a label does, too.
+Slope 0 predicts the key's own mean; slope 1 shifts the prior by a constant (a model's scale, a system prompt's style).
+The regressor is the prior and not `before`, which moves as other traffic comes and goes.
 
-Robust: an observation far from what the key expects counts little (the weight of a log-t with 3.5 degrees of freedom).
-A cut answer says only "at least so many": it counts as the mean of the part of the distribution above its length.
-Bounded: two generations of at most `entries / 2` keys; when the young one is full the old one is forgotten, and a key
-that is used moves to the young one. One entry takes about 330 bytes.
-All statistics are sums, so two histories merge by addition, in any order.
+Share: how much of a level's correction is applied depends on its record, the decayed mean absolute errors with and
+without the correction, on the key and on the whole level. Where history does harm, it fades out.
+
+Reach: on a broad key, requests of all kinds meet, and a fit says little about locations far from its data. Its weight
+falls with the distance as a normal curve, one factor of two wide, and wider by the spread of the data, more so where
+actual lengths rose with m. So short labels do not shorten essays.
+
+Robust: outliers get the weight of a t distribution with 3.5 degrees of freedom. A cut answer is a lower bound and
+counts as the mean of the distribution above it. Bounded: two generations of `entries / 2` keys; when the young one is
+full the old one is dropped, and a key in use moves to the young one. Statistics are sums, so histories merge by
+addition, in any order.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from typing import NamedTuple
 from gateway.estimate.hashing import LEVELS
 
 DECAY = 0.98
-"""What an observation counts for after each later one on the same key: about the last fifty matter."""
+"""Decay per later observation on the same key: about the last fifty count."""
 BYTES_PER_ENTRY = 330
-"""Measured: list of seven floats, its key and its place in the dictionary."""
+"""Measured: a list of seven floats, its key and its slot in the dictionary."""
 _HEAVIEST = 1.0 / (1.0 - DECAY)
 _PULL_A = 2.0
 _PULL_B = 4.0
@@ -43,9 +43,9 @@ _LEAST_TYPICAL = 0.2
 _LARGEST_ERROR = 4.0
 _LEVEL_SHARE = 4.0
 _NEAR = 0.02
-"""Squared distance that is as good as none."""
+"""Squared distance up to which the reach is 1."""
 _BROAD = tuple(level in ("model", "system", "shape") for level in LEVELS)
-"""Keys that requests of all kinds may share. On narrower ones traffic is of one kind, however the prior judges it."""
+"""Levels whose keys requests of all kinds share. On narrower levels traffic is of one kind."""
 _SPREAD_PULL = 3.0
 _LEVEL_PACE = 0.02
 _HEADER = struct.Struct("<4sHHIQ")
@@ -57,21 +57,21 @@ Cell = list[float]
 
 
 class Chain(NamedTuple):
-    """A prediction's way through the levels."""
+    """A prediction and its path through the levels."""
 
     location: float
     spread: float
-    """Expected absolute error."""
+    """Expected absolute error of `location`."""
     support: float
-    """Observations, decayed, behind the best known key below the model's, by how much of its correction was taken."""
+    """Decayed observations, times the share applied, of the best supported key below the model's."""
     base: float
-    """The location that the prior gave."""
+    """The prior's location."""
     steps: tuple[tuple[int, int, float, float], ...]
-    """(level, key, location before, corrected location) of each level that the request has."""
+    """(level, key, location before, corrected location) of each level that the request has a key for."""
 
 
 class History:
-    """Decayed statistics of at most `entries` keys."""
+    """Decayed statistics of at most `entries` keys. Raises `ValueError` for fewer than two entries."""
 
     def __init__(self, entries: int = 32_768) -> None:
         if entries < 2:
@@ -79,14 +79,14 @@ class History:
         self._half = entries // 2
         self._young: dict[int, Cell] = {}
         self._old: dict[int, Cell] = {}
-        # Per level: decayed mean error before and after the correction, and how many it has seen.
+        # Per level: decayed mean error before and after the correction, and the number of observations.
         self._levels: list[list[float]] = [[1.0, 1.0, 0.0] for _ in LEVELS]
 
     def __len__(self) -> int:
         return len(self._young) + sum(key not in self._young for key in self._old)
 
     def chain(self, keys: Sequence[int], location: float, spread: float) -> Chain:
-        """The prediction after all levels. Changes nothing."""
+        """The prediction after all levels. Does not change the history."""
         steps: list[tuple[int, int, float, float]] = []
         add = steps.append
         support = 0.0
@@ -111,13 +111,13 @@ class History:
         return Chain(location, spread, support, base, tuple(steps))
 
     def learn(self, chain: Chain, actual: float) -> None:
-        """Adds one finished answer, log2(1 + tokens), seen or imputed (`imputed`), to every key of its chain."""
+        """Adds one finished answer, log2(1 + tokens), observed or `imputed`, to every key of its chain."""
         base = chain.base
         square, product = base * base, base * actual
         young, levels = self._young, self._levels
         for level, key, before, after in chain.steps:
             error_before, error_after = abs(actual - before), abs(actual - after)
-            # Written out, here and below: `min` costs as much as the rest of a line.
+            # Written out, here and below: a call of `min` would double the cost of a line.
             if error_before > _LARGEST_ERROR:
                 error_before = _LARGEST_ERROR
             if error_after > _LARGEST_ERROR:
@@ -136,8 +136,7 @@ class History:
             record[2] += 1.0
 
     def _touch(self, key: int) -> Cell | None:
-        """The cell of a key that is not among the young ones, and now is; None for a new key, which there is room for
-        now."""
+        """Moves a key that is not young to the young generation, and makes room there. None for a new key."""
         cell = self._old.pop(key, None)
         if len(self._young) >= self._half:
             self._old, self._young = self._young, {}
@@ -146,7 +145,7 @@ class History:
         return cell
 
     def snapshot(self) -> bytes:
-        """The whole state: a header, the levels' records, the entries sorted by key. 64 bytes an entry."""
+        """The whole state: a header, the levels' records, the entries sorted by key. 64 bytes per entry."""
         cells = {**self._old, **self._young}
         parts = [_HEADER.pack(_MAGIC, 1, len(LEVELS), len(cells), 0)]
         parts += [_LEVEL.pack(*record) for record in self._levels]
@@ -154,16 +153,15 @@ class History:
         return b"".join(parts)
 
     def merge(self, data: bytes) -> None:
-        """Adds another history's statistics to this one. Raises `ValueError` for bytes that are not a snapshot.
+        """Adds another history's statistics to this one; merge each observation once.
 
-        Each history's observations should be added once. Where there are more keys than room, the ones with the most
-        weight behind them stay.
+        If there are more keys than room, those with the most weight stay. Raises `ValueError` if `data` is no snapshot.
         """
         levels, entries = _parse(data)
         for mine, theirs in zip(self._levels, levels, strict=True):
             total = mine[2] + theirs[2]
             for i in (0, 1):
-                # Shares, so that a history that has seen nothing takes over the other's values to the last bit.
+                # Weighted by shares, so that an empty history takes over the other's values bit for bit.
                 mine[i] = mine[2] / total * mine[i] + theirs[2] / total * theirs[i] if total else mine[i]
             mine[2] = total
         cells = {**self._old, **self._young}
@@ -176,7 +174,8 @@ class History:
 
 
 def imputed(location: float, spread: float, at_least: float) -> float:
-    """What a cut answer counts as: the mean above `at_least` of a normal around `location` (mean error `spread`)."""
+    """The imputed length of a cut answer: the mean above `at_least` of a normal with mean `location` and mean absolute
+    error `spread`."""
     sigma = max(0.05, spread * 1.2533)
     z = (at_least - location) / sigma
     if z > 6.0:
@@ -187,7 +186,7 @@ def imputed(location: float, spread: float, at_least: float) -> float:
 
 
 def _add(cell: Cell, base: float, actual: float, expected: float, error_before: float, error_after: float) -> None:
-    """Adds an observation to a cell's fit; one that is far from what the key expects counts little."""
+    """Adds an observation to a cell's fit. Outliers, far from what the key expects, count little."""
     seen, sum_m, sum_y, sum_mm, sum_my, errors_before, errors_after = cell
     weight = 1.0
     if seen > 2.0:
@@ -202,7 +201,7 @@ def _add(cell: Cell, base: float, actual: float, expected: float, error_before: 
         sum_y * DECAY + weight * actual,
         sum_mm * DECAY + weighted * base,
         sum_my * DECAY + weighted * actual,
-        # Errors count in full: a template whose answers have changed soon finds its new ones typical.
+        # Errors are not down-weighted: if a template's answers change, the new length soon counts as typical.
         errors_before * DECAY + error_before,
         errors_after * DECAY + error_after,
     )
@@ -211,10 +210,10 @@ def _add(cell: Cell, base: float, actual: float, expected: float, error_before: 
 def _corrected(
     cell: Cell, record: list[float], base: float, before: float, slope: float, broad: bool
 ) -> tuple[float, float, float, float]:
-    """(location, slope, share, reach) by a cell, given the broader levels' location and slope.
+    """(location, slope, share, reach) by a cell, given the location and slope of the broader levels.
 
-    The share is how much of the correction is to be taken: from the errors with and without it, on the key itself and
-    (`record`) on its level as a whole. The reach is how much of what a `broad` key has seen counts at this location.
+    The share is the part of the correction to apply, from the errors with and without it, on the key and on its level
+    as a whole (`record`). The reach is the weight of a `broad` key's data at this location.
     """
     weight, sum_m, sum_y, sum_mm, sum_my, error_before, error_after = cell
     error_before += _LEVEL_SHARE * record[0]
@@ -234,14 +233,14 @@ def _corrected(
     reach = 1.0
     if broad and away * away > _NEAR:
         spread_m = spread_m if spread_m > 0.0 else 0.0
-        # The spread of what the key has seen, and the part of the lengths' own spread that it told (squares).
+        # Squares: the spread of the key's data in m, and the part of the actual lengths' spread that m explains.
         told = covariance * covariance / (spread_m + 1e-9) if covariance > 0.0 else 0.0
         reach = math.exp(-away * away / (2.0 + (12.0 * spread_m + 48.0 * told) / weight))
     return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share, reach
 
 
 def _capped(cell: Cell) -> Cell:
-    """A merged cell keeps adapting: it weighs no more than one that has learned for long."""
+    """Limits a merged cell to the weight of one that learned for long, so that it keeps adapting."""
     if cell[0] <= _HEAVIEST:
         return cell
     factor = _HEAVIEST / cell[0]

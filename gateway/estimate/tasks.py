@@ -1,4 +1,4 @@
-"""Which task a request is: the rules' evidence and the prior's chances together, held against the expected length."""
+"""Decides the task: adds the rules' evidence to the prior's probabilities, then checks against the expected length."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from gateway.types import Features, Task
 
 _PLACE = {task: at for at, task in enumerate(TASKS)}
 _TOLD = 0.34
-"""A share of the rules' evidence that stands against a task for which there is none."""
+"""Share of evidence for another task that overrides EXTRACTION if that has no evidence."""
 _BRIEF = frozenset((Task.CLASSIFICATION, Task.MULTIPLE_CHOICE, Task.EXTRACTION, Task.SHORT_QA))
 _OTHERS = tuple(_PLACE[task] for task in TASKS if task not in _BRIEF)
 
 
 def likeliest(features: Features, guess: Guess, *, long: bool) -> Task:
-    """The task; UNKNOWN where neither has a clear favourite.
+    """The task; UNKNOWN if there is no clear favourite.
 
-    `long`: the answer proper is expected to be longer than labels, names and facts are. What was taken for such a task
-    is then the likeliest of the others, however short its answers look to somebody who knows the request alone.
+    `long`: the answer proper is expected to be longer than labels, names and facts are. A task of short answers is then
+    replaced by the likeliest other task.
     """
     if features.hint_task is not None:
         return features.hint_task
@@ -35,6 +35,6 @@ def likeliest(features: Features, guess: Guess, *, long: bool) -> Task:
     if highest < 0.3 * (1.0 + told):
         found = best_task(features)[0]
     elif found is Task.EXTRACTION and scores and scores[0][1] >= _TOLD and all(task is not found for task, _ in scores):
-        # To the prior a passage before a short ask looks like a passage to take something from, whatever is asked.
+        # The prior takes any passage before a short instruction for a passage to extract from.
         found = scores[0][0]
     return TASKS[max(_OTHERS, key=chances.__getitem__)] if long and found in _BRIEF else found

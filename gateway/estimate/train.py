@@ -1,9 +1,9 @@
 """Trains the shipped prior: `python -m gateway.estimate.train --data FILE [--out FILE] [--seed N]`.
 
-FILE has one JSON object a line with `source`, `group`, `task`, `messages`, `params` and `output_tokens`. Each source
-counts with the square root of its rows. The spread and the margins are learned from errors in sources that the trees
-had not seen (each source is left out once), because errors on known sources say nothing about new ones.
-The same data and seed give the same file, byte for byte, on one machine. Needs numpy (extra `train`).
+FILE has one JSON object per line with `source`, `group`, `task`, `messages`, `params` and `output_tokens`. Each source
+is weighted by the square root of its row count. Spread and margins are learned from leave-one-source-out errors,
+because errors on known sources say nothing about new ones. The same data and seed give the same file, byte for byte, on
+one machine. Needs numpy (extra `train`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Small matrices: more threads only wait for each other, twenty times as long where cores are shared.
+# The matrices are small: BLAS threads only wait for each other, up to twenty times as long on shared cores.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -34,14 +34,14 @@ from gateway.request.parse import parse_body
 from gateway.types import Api, Features, Task
 
 _LARGEST_LEAF = 127
-"""Leaves are whole numbers of a byte, in units of `leaf`."""
+"""Leaves are stored as integers of one signed byte, in units of `leaf`."""
 _TASK_SCALE = 200.0
 _FLOOR = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One request with its known answer length."""
+    """One request and the known length of its answer."""
 
     features: Features
     tokens: int
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows as arrays. `x`: rows x signals; lengths are log2(1 + tokens)."""
+    """Rows as arrays. `x`: rows x features; lengths are log2(1 + tokens)."""
 
     x: NDArray[np.float32]
     start: Floats
@@ -64,19 +64,19 @@ class Table:
     task: NDArray[np.int64]
 
     def weights(self, rows: NDArray[np.int64]) -> Floats:
-        """Each source counts with the square root of its rows; mean 1."""
+        """Weights by which each source counts with the square root of its row count; mean 1."""
         _, inverse, count = np.unique(self.source[rows], return_inverse=True, return_counts=True)
         weight = 1.0 / np.sqrt(count[inverse])
         return weight / float(weight.mean())
 
     def location(self, trees: Trees, rows: NDArray[np.int64]) -> Floats:
-        """The prior's location for some rows, as `Prior.guess` computes it."""
+        """The prior's location of some rows, as `Prior.guess` computes it."""
         share = np.where(self.settled[rows], SETTLED_SHARE, LEARNED_SHARE)
         return np.maximum(0.3, self.start[rows] + share * trees.predict(self.x[rows]))
 
 
 def read_rows(path: Path, model: str = "model") -> list[Row]:
-    """The rows of a data file, through the same reading that requests go through."""
+    """Reads a data file; requests pass through the same feature extraction as live ones."""
     rows: list[Row] = []
     with path.open("rb") as lines:
         for line in lines:
@@ -98,7 +98,7 @@ def read_rows(path: Path, model: str = "model") -> list[Row]:
 
 
 def table_of(rows: Iterable[Row]) -> Table:
-    """The rows as the trainer sees them."""
+    """The rows as arrays."""
     rows = list(rows)
     found = [signals(row.features) for row in rows]
     return Table(
@@ -112,14 +112,14 @@ def table_of(rows: Iterable[Row]) -> Table:
 
 
 def _unpacked(bits: list[int]) -> NDArray[np.float32]:
-    """rows x signals, from one integer a row."""
+    """rows x features, from one integer per row."""
     width = -(-SIZE // 8)
     packed = np.frombuffer(b"".join(row.to_bytes(width, "little") for row in bits), np.uint8).reshape(len(bits), width)
     return np.unpackbits(packed, axis=1, count=SIZE, bitorder="little").astype(np.float32)
 
 
 def grow_on(table: Table, rows: NDArray[np.int64], seed: int, settings: Settings | None = None) -> Trees:
-    """Trees on some rows: they learn what the expert's guess misses."""
+    """Grows trees on some rows, with the error of the expert's guess as the target."""
     target = table.actual[rows] - table.start[rows]
     return grow(table.x[rows], target, table.weights(rows), settings or Settings(), seed)
 
@@ -127,7 +127,7 @@ def grow_on(table: Table, rows: NDArray[np.int64], seed: int, settings: Settings
 def left_out(
     table: Table, seed: int, settings: Settings | None = None, tick: Callable[[], None] = lambda: None
 ) -> dict[str, Trees]:
-    """For each source, trees that have not seen it."""
+    """For each source, trees trained without it. Calls `tick` after each source."""
     found: dict[str, Trees] = {}
     for source in np.unique(table.source):
         found[str(source)] = grow_on(table, np.flatnonzero(table.source != source), seed, settings)
@@ -136,7 +136,7 @@ def left_out(
 
 
 def errors_on_new_sources(table: Table, trees: dict[str, Trees]) -> Floats:
-    """Actual minus location, each row judged by the trees that had not seen its source."""
+    """Actual length minus location, log2; each row is judged by the trees trained without its source."""
     error = np.empty(len(table.actual))
     for source, grown in trees.items():
         rows = np.flatnonzero(table.source == source)
@@ -147,12 +147,12 @@ def errors_on_new_sources(table: Table, trees: dict[str, Trees]) -> Floats:
 def model_data(
     table: Table, rows: NDArray[np.int64], trees: Trees, error: Floats, seed: int, *, task_steps: int = 300
 ) -> dict[str, Any]:
-    """The model file's content from trees on `rows` and honest errors on them (`error` is for the whole table)."""
+    """The model file's content. `trees` are trained on `rows`; `error` has held-out errors of the whole table."""
     x = table.x[rows]
     size = np.abs(error[rows])
     bias, weights = ridge(x, np.log(size + _FLOOR), 60.0)
     spread = np.clip(np.exp(bias + x @ weights), 0.15, 3.0)
-    # The fit of a logarithm is a median-like size; scale it to the mean error, which is what spread means.
+    # The exponential of a fitted log is near the median; scale it to the mean absolute error, which defines the spread.
     scale = float(size.sum() / spread.sum())
     bias += float(np.log(scale))
     ratio = error[rows] / np.clip(spread * scale, 0.15, 3.0)
@@ -184,7 +184,7 @@ def model_data(
 def train(
     rows: list[Row], seed: int = 0, settings: Settings | None = None, tick: Callable[[], None] = lambda: None
 ) -> bytes:
-    """The model file for some rows."""
+    """Trains on all rows and returns the model file."""
     table = table_of(rows)
     everything = np.arange(len(rows))
     error = errors_on_new_sources(table, left_out(table, seed, settings, tick))
