@@ -61,13 +61,12 @@ _PREFIX = struct.Struct("<II")
 class Statistics:
     """What the estimator holds."""
 
-    observed: int
-    censored: int
     entries: int
+    """History keys."""
     bytes: int
+    """Estimated memory of the history."""
     waiting: int
-    levels: tuple[str, ...]
-    calibration: dict[str, tuple[int, float]]
+    """Predictions that wait for their outcome."""
 
 
 class _Pending(NamedTuple):
@@ -96,8 +95,6 @@ class Estimator:
         self._recall = Recall()
         self.reading = self._recall.reading
         self._models: dict[str, int] = {}
-        self._observed = 0
-        self._censored = 0
 
     def estimate(self, features: Features, *, thinking: bool | None = None, room: int | None = None) -> Estimate:
         """Estimates one choice of the answer. No I/O; never raises.
@@ -169,9 +166,7 @@ class Estimator:
 
     def _learn(self, pending: _Pending, actual: float, *, cut: bool) -> None:
         chain = pending.chain
-        self._observed += 1
         if cut:
-            self._censored += 1
             actual = imputed(chain.location, chain.spread, actual)
         else:
             ratio = (actual - chain.location) / max(0.02, chain.spread)
@@ -242,15 +237,7 @@ class Estimator:
 
     def statistics(self) -> Statistics:
         entries = len(self._history)
-        return Statistics(
-            observed=self._observed,
-            censored=self._censored,
-            entries=entries,
-            bytes=entries * BYTES_PER_ENTRY,
-            waiting=len(self._pending),
-            levels=LEVELS,
-            calibration=self._calibration.statistics(),
-        )
+        return Statistics(entries=entries, bytes=entries * BYTES_PER_ENTRY, waiting=len(self._pending))
 
 
 def _mean(location: float, spread: float, top: float) -> float:

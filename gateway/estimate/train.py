@@ -48,8 +48,6 @@ class Row:
     task: Task
     source: str
     group: str
-    language: str
-    body_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +80,13 @@ def read_rows(path: Path, model: str = "model") -> list[Row]:
         for line in lines:
             record = orjson.loads(line)
             body = {"model": model, "messages": record["messages"], **(record.get("params") or {})}
-            raw = orjson.dumps(body)
             rows.append(
                 Row(
-                    features=extract(parse_body(raw), Api.CHAT),
+                    features=extract(parse_body(orjson.dumps(body)), Api.CHAT),
                     tokens=int(record["output_tokens"]),
                     task=Task(record["task"]),
                     source=record["source"],
                     group=record["group"],
-                    language=record.get("lang", "und"),
-                    body_bytes=len(raw),
                 )
             )
     return rows

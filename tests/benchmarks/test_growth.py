@@ -152,8 +152,8 @@ class TestKeys:
         copied = growing.copied()
         timed_us(copied, [templates.request(number) for number in range(5)])
 
-        assert copied.statistics().observed == 6
-        assert growing.estimator.statistics().observed == 1
+        assert copied.statistics().entries == 5 * 9 + 1
+        assert growing.estimator.statistics().entries == 9 + 1
 
     def test_a_small_run_has_a_row_a_level(self) -> None:
         """Rows carry both costs, the keys held and the memory."""

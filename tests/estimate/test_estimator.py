@@ -204,13 +204,13 @@ class TestWarm:
         estimator = Estimator(prior)
         features = ask(f"{ENGLISH[1]}\nnewt")
         teach(estimator, ENGLISH[1], 600, 10)
-        before = estimator.estimate(features).p50
+        before, learned = estimator.estimate(features).p50, estimator.snapshot()
         for i in range(30):
             cut = ask(f"{ENGLISH[1]}\nnewt {i}")
             estimator.observe(ended(cut, 12, result=result, finish_reason=finish))
 
         assert estimator.estimate(features).p50 > 0.7 * before
-        assert estimator.statistics().censored == 30
+        assert estimator.snapshot() != learned
 
     def test_failures_teach_nothing(self, prior: Prior) -> None:
         """An answer of an error, of no usage, or of a scoring request changes no state."""
