@@ -217,10 +217,6 @@ class TokenCounter:
             _log.warning("token counts are rough: the o200k_base table cannot be read (%s)", exc)
             return cls(None)
 
-    @property
-    def exact(self) -> bool:
-        return self._encoding is not None
-
     def count(self, text: str) -> int:
         """Tokens of a text, with special tokens as plain text. Encodes at most 32,000 characters and scales up."""
         pieces = list(_pieces(text))
