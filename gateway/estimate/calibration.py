@@ -46,6 +46,7 @@ class Calibration:
         return {task.value: (self._seen[task], self._margins[task]) for task in Task}
 
     def snapshot(self) -> bytes:
+        """`statistics` as JSON, for another process's `merge`."""
         return json.dumps(self.statistics()).encode()
 
     def merge(self, data: bytes) -> None:

@@ -236,6 +236,7 @@ class Estimator:
         self._calibration.merge(data[_PREFIX.size + first :])
 
     def statistics(self) -> Statistics:
+        """The memory held now. Walks the history's older keys: not for every request."""
         entries = len(self._history)
         return Statistics(entries=entries, bytes=entries * BYTES_PER_ENTRY, waiting=len(self._pending))
 

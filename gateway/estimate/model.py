@@ -105,6 +105,7 @@ class Prior:
         """Starting margin of the p90 per task, in spreads above the location."""
 
     def guess(self, signals: Signals) -> Guess:
+        """The length distribution and task probabilities for a request's features. Pure; never raises."""
         bits = signals.bits
         rows = map(getitem, self._eights, bits.to_bytes(len(self._eights), "little"))
         # Half of the eights have no feature set and nothing to add.

@@ -30,6 +30,7 @@ class Length(NamedTuple):
 
 
 def length(median: float, sigma: float) -> Length:
+    """The length with this median, in tokens (at least 1), and this standard deviation of ln tokens."""
     return Length(math.log(max(median, 1.0)), sigma)
 
 
