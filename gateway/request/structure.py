@@ -122,6 +122,7 @@ class _Walk:
         self.labels = 0
 
     def size(self, schema: object, name: str, depth: int) -> Size:
+        """The size of a value by `schema`; `name` is the property that holds it. Free text beyond the limits."""
         self._nodes += 1
         if not isinstance(schema, dict) or self._nodes > _MAX_NODES or depth > _MAX_DEPTH:
             return Size(_FREE_TEXT, None)

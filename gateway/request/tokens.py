@@ -130,6 +130,7 @@ class TokenEstimator:
         self._models: dict[str, Equations] = {}
 
     def estimate(self, model: str, profile: Profile) -> int:
+        """Estimated prompt tokens, at least 1; by the starting weights for a model without observations."""
         weights = self._models.get(model)
         ratios = weights.solved if weights else _start(model)
         total: float = sum(map(mul, ratios, profile))
