@@ -10,11 +10,13 @@ from pathlib import Path
 
 from gateway import terminal
 from gateway.api.core import Learned, activate
-from gateway.api.dry_run import IdlePools, explain
+from gateway.api.dry_run import IdlePools, explain, prompt_texts
 from gateway.api.head import Head
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
 from gateway.policy.load import load_policy
+from gateway.request.exact_tokens import TokenCounter
+from gateway.request.parse import parse_body
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import cold_state
 
@@ -35,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
     except GatewayError as error:
         print(f"{args.request}: {error}", file=sys.stderr)
         return 1
+    # Exact for one tokenizer: how far the estimate of `input_tokens` is to be trusted for this text.
+    found["features"]["o200k_tokens"] = TokenCounter.load().count("\n".join(prompt_texts(parse_body(raw))))
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     else:

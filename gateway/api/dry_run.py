@@ -8,7 +8,9 @@ from gateway.api.core import Active, Learned, find_model
 from gateway.api.guided import renewed
 from gateway.api.head import Head
 from gateway.policy.schema import Model, Policy
+from gateway.request.content import read
 from gateway.request.features import extract
+from gateway.request.formats import as_chat
 from gateway.request.labels import read_label_question
 from gateway.request.parse import Body, parse_body
 from gateway.routing.decision_json import explanation
@@ -27,6 +29,13 @@ def format_of(data: dict[str, object]) -> Api:
     if "messages" in data:
         return Api.MESSAGES if "system" in data or "stop_sequences" in data else Api.CHAT
     return Api.RESPONSES if "input" in data else Api.COMPLETIONS
+
+
+def prompt_texts(body: Body) -> list[str]:
+    """The texts of a body's prompt, without the chat template's own tokens and without images."""
+    api = format_of(body.data)
+    data = body.data if api in (Api.CHAT, Api.COMPLETIONS) else as_chat(body.data, api)
+    return read(data, api).texts
 
 
 def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: Head) -> dict[str, Any]:
