@@ -8,7 +8,7 @@ server. Speeds are the built-in profile's, which was fitted to other measurement
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count, islice
@@ -62,6 +62,8 @@ FRONT = 0.0075
 26B-A4B 28.8 against 22.5)."""
 DROPPED = 0.2
 ROUNDS = 2
+SAME_SIZES: Mapping[int, Sequence[int]] = {0: SIZES, K: SIZES}
+"""By k."""
 CLIENT_ROUNDS = 6
 SHARES = {"short": 0.4, "prose": 0.3, "code": 0.3}
 TASKS = {"short": Task.CLASSIFICATION, "prose": Task.LONG_FORM, "code": Task.CODE}
@@ -87,16 +89,17 @@ class Load:
 class Gateway(World):
     """The gateway of one arm before its two engines, over all loads."""
 
-    def __init__(self, name: str, model: str) -> None:
+    def __init__(self, name: str, model: str, sizes: Mapping[int, Sequence[int]] = SAME_SIZES) -> None:
         kinds, spec = ARMS[name]
         profile, clock, rng = get_profile("h200", model), Clock(), Random(name)
         pools = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
         policy = make_policy(f"h200/{model}", K, pools, SEATS, spec)
         engines = {
             f"http://{kind}-{at}": SimEngine(
-                kind, GraphSpeeds(profile, K if kind == MTP else 0, SEATS, SIZES), seats=SEATS, kv_tokens=KV_TOKENS
+                kind, GraphSpeeds(profile, k, SEATS, sizes[k]), seats=SEATS, kv_tokens=KV_TOKENS
             )
             for kind, number in pools.items()
+            for k in [K if kind == MTP else 0]
             for at in range(number)
         }
         super().__init__(policy, engines, clock, rng)
@@ -138,17 +141,19 @@ class Gateway(World):
         return sum(pool.in_flight for pool in self.pools)
 
 
-def replay(table: str) -> Iterator[tuple[Row, float]]:
-    """The table's rows with the simulated mean milliseconds of each row's kind."""
+def replay(
+    table: str, sizes: Mapping[int, Sequence[int]] = SAME_SIZES, rounds: int = ROUNDS
+) -> Iterator[tuple[Row, float]]:
+    """The table's rows with the simulated mean milliseconds of each row's kind. `sizes`: the graphs' tokens, by k."""
     rows = rows_of(table)
     model = rows[0]["model"]
     loads = dict.fromkeys(Load(float(r["rate"] or 0), int(r["clients"] or 0), float(r["seconds"])) for r in rows)
     recorded = _recorded(model) if "traffic" in rows[0] and rows[0]["traffic"] == "recorded" else {}
     found: dict[tuple[str, float, int, str], float] = {}
     for name in dict.fromkeys(row["arm"] for row in rows):
-        gateway, kept = Gateway(name, model), {load: list[Job]() for load in loads}
+        gateway, kept = Gateway(name, model, sizes), {load: list[Job]() for load in loads}
         gateway.play(poisson(max(load.rate for load in loads), 5.0, -1, SHARES), 0, "warm-up")
-        for number in range(ROUNDS):
+        for number in range(rounds):
             for load in loads:
                 arrivals = recorded.get((load.rate, number)) or _draw(load, number)
                 jobs = gateway.play(arrivals, load.clients, f"{load} {number}")

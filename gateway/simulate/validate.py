@@ -158,7 +158,10 @@ def _open(table: KnownTable) -> Iterator[Point]:
 
 
 def _arms(table: KnownTable) -> Iterator[Point]:
-    replayed = (halves if table.name in halves.TABLES else served).replay(table.name)
+    if table.name in halves.TWO_TABLES:
+        replayed = served.replay(table.name, halves.SIZES, halves.TWO_ROUNDS)
+    else:
+        replayed = (halves if table.name in halves.TABLES else served).replay(table.name)
     for row, ms in replayed:
         load = f"{row['clients']} clients" if row["clients"] else f"{row['rate']}/s"
         yield Point(f"{row['model']} at {load}, {row['arm']}, {row['kind']}", float(row["e2e_ms"]), ms)
@@ -198,7 +201,7 @@ _PREDICTORS: Mapping[str, Callable[[KnownTable], Iterator[Point]]] = {
     "h200-waves": _waves,
     "h200-closed": _closed,
     **dict.fromkeys(TABLES, _open),
-    **dict.fromkeys((*served.TABLES, *halves.TABLES), _arms),
+    **dict.fromkeys((*served.TABLES, *halves.TABLES, *halves.TWO_TABLES), _arms),
     "spark-longform": _longform,
     "spark-short": _short,
     "g4-depth": _depth,

@@ -9,11 +9,13 @@ from gateway.figures.report import Plot, Report, Series, Table
 from tests.benchmarks.report_data import FIGURES, read
 
 SAME = "Hardware: the same two NVIDIA H200"
+GRAPHS = "gpu-graphs-e4b-two"
+"""The arms with a CUDA graph for every batch, on two real cards."""
 
 
 def gpu_figures() -> dict[str, Any]:
     """Every file of measured arms, by name."""
-    return {path.stem: read(path.stem) for path in sorted(FIGURES.glob("gpu-arms-*.json"))}
+    return {name: read(name) for name in (*sorted(path.stem for path in FIGURES.glob("gpu-arms-*.json")), GRAPHS)}
 
 
 def gpu_chapter(found: Mapping[str, Any]) -> Report:
@@ -84,7 +86,7 @@ def _plot(name: str, found: Mapping[str, Any]) -> Plot:
     series = tuple(
         Series(arm, tuple((cell["rate"], _mean(cell, "all")) for cell in open_ if cell["arm"] == arm)) for arm in arms
     )
-    title = f"{name.removeprefix('gpu-arms-')}: mean time of a request, measured"
+    title = f"{name.removeprefix('gpu-').removeprefix('arms-')}: mean time of a request, measured"
     return Plot(title, "requests per second", "ms", series, log_y=True)
 
 

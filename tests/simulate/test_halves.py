@@ -6,8 +6,8 @@ import pytest
 
 from gateway.profiles import get_profile
 from gateway.simulate.graphs import covered
-from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, Half
-from gateway.simulate.served import FRONT, SEATS, TASKS, K, Load
+from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, TWO_ROUNDS, TWO_TABLES, Half
+from gateway.simulate.served import ARMS, FRONT, SEATS, TASKS, K, Load
 from gateway.simulate.tables import rows_of
 from tests.benchmarks.gpu_logs import LENGTHS, Answer, fit, met
 from tests.benchmarks.report_data import read
@@ -16,19 +16,26 @@ LOADS = (Load(10.0, 0, 9.0), Load(30.0, 0, 9.0), Load(0.0, 24, 9.0))
 FIGURES = read("gpu-graphs-e4b")
 
 
-def test_the_rows_are_the_figures_that_were_measured() -> None:
+@pytest.mark.parametrize(("table", "figures"), [(TABLES[0], "gpu-graphs-e4b"), (TWO_TABLES[0], "gpu-graphs-e4b-two")])
+def test_the_rows_are_the_figures_that_were_measured(table: str, figures: str) -> None:
     """Mean times by arm, load and kind, none left out."""
     measured = {
         (cell["arm"], f"{cell.get('rate', ''):g}" if "rate" in cell else "", str(cell.get("clients", "")), kind): cell[
             "classes"
         ][kind]["e2e_ms"]["mean"]
-        for cell in FIGURES["cells"]
+        for cell in read(figures)["cells"]
         for kind in TASKS
     }
 
-    rows = rows_of(TABLES[0])
-    assert {(r["arm"], r["rate"], r["clients"], r["kind"]): float(r["e2e_ms"]) for r in rows} == measured
-    assert {row["arm"] for row in rows} == ORDERS.keys()
+    found = {(r["arm"], r["rate"], r["clients"], r["kind"]): float(r["e2e_ms"]) for r in rows_of(table)}
+    assert found == measured
+
+
+def test_the_arms_and_rounds_that_are_played_are_those_that_ran() -> None:
+    """The halves' arms by the orders they ran in, the two cards' by what gpu_arms did."""
+    assert {row["arm"] for row in rows_of(TABLES[0])} == ORDERS.keys()
+    assert {row["arm"] for row in rows_of(TWO_TABLES[0])} == ARMS.keys()
+    assert read("gpu-graphs-e4b-two")["about"]["rounds"] == TWO_ROUNDS
 
 
 def test_every_batch_that_was_seen_has_its_graph() -> None:
