@@ -62,8 +62,6 @@ class Features:
     stream: bool = False
     input_tokens: int = 0
     """Prompt tokens, estimated, chat framing and tools included."""
-    text_bytes: int = 0
-    """UTF-8 bytes of prompt text, attachments not counted."""
     language: str = "und"
     """ISO 639-1 code of the last instruction's script or language; `und` where unclear."""
     cap: int | None = None
@@ -113,7 +111,6 @@ class Features:
     ask_tokens: int = 0
     """Length of the last user turn, pasted documents included."""
     place: Place = Place.WHOLE
-    images: int = 0
     hint_task: Task | None = None
     """The client's `x-gateway-task`."""
     hint_tokens: int | None = None

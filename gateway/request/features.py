@@ -43,7 +43,6 @@ class _Found(NamedTuple):
     instruction: str
     code: float
     profile: Profile
-    text_bytes: int
     ask_tokens: int
     input_tokens: int
     few_shot: int | None
@@ -74,7 +73,7 @@ def extract(
     dialogue = read(data, api)
     params = read_params(data, api)
     code = code_share(dialogue.user)
-    profile, text_bytes, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
+    profile, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
     few_shot, few_shots, last_answer = _examples(dialogue, code)
     keys = text_keys(dialogue.system, dialogue.user)
     reading = known(reading_key(keys.template, params.key, dialogue.after_tool)) if known and keys.template else None
@@ -89,7 +88,7 @@ def extract(
     thread = thread_key(data, keys.system, dialogue.first)
     # Positional here and below: building a tuple by keyword costs twice as much per request.
     found = _Found(
-        dialogue, params, reading, instruction, code, profile, text_bytes, ask_tokens, input_tokens,
+        dialogue, params, reading, instruction, code, profile, ask_tokens, input_tokens,
         few_shot, few_shots, last_answer, prefill, keys, thread,
     )  # fmt: skip
     return _assemble(body, api, hints, found)
@@ -103,7 +102,6 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
         model=body.model or "",
         stream=body.stream,
         input_tokens=found.input_tokens,
-        text_bytes=found.text_bytes,
         language=reading.language,
         cap=cap,
         explicit_cap=caps.explicit,
@@ -133,7 +131,6 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
         ask_tokens=found.ask_tokens,
         code_share=found.code,
         place=reading.place,
-        images=dialogue.images,
         hint_task=hints.task,
         hint_tokens=hints.output_tokens,
         profile=found.profile,
@@ -157,8 +154,8 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
     )
 
 
-def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, int, int]:
-    """(profile, bytes of text, tokens of the last user turn) of the prompt.
+def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, int]:
+    """(profile, tokens of the last user turn) of the prompt.
 
     Exact up to 64 K characters; beyond that estimated from samples of each text.
     """
@@ -172,32 +169,28 @@ def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, i
         samples = [_sample(text, min(budget, _SAMPLE)) for text in texts]
         read = sum(map(len, samples))
         parts = count_parts("".join(samples))
-    text_bytes = sum(map(mul, parts, _BYTES))
     ids = dialogue.ids
     if read != total or dialogue.unread or hidden:
-        parts, text_bytes, ids = _scaled(dialogue, parts, total / read if read else 1.0, text_bytes, hidden)
+        parts, ids = _scaled(dialogue, parts, total / read if read else 1.0, hidden)
     media = dialogue.images + (len(dialogue.media - {"text", "image"}) if len(dialogue.media) > 1 else 0)
     # A prompt of token ids is complete: no chat template adds to it.
     turns, fixed = (0, 0) if ids and not total else (dialogue.turns, 1)
     profile = (*parts, tool_bytes, media, ids, turns, fixed)
     share = len(dialogue.user) / total if total else 0.0
-    return profile, text_bytes, round(rough_total(parts) * share)
+    return profile, round(rough_total(parts) * share)
 
 
-def _scaled(
-    dialogue: Dialogue, parts: list[int], scale: float, sample_bytes: int, hidden: int
-) -> tuple[list[int], int, int]:
-    """(parts, bytes, ids) of the whole prompt, scaled up from what was read."""
+def _scaled(dialogue: Dialogue, parts: list[int], scale: float, hidden: int) -> tuple[list[int], int]:
+    """(parts, ids) of the whole prompt, scaled up from what was read."""
     if dialogue.unread:
         scale *= 1 + dialogue.unread / max(1, len(dialogue.texts))
-    text_bytes = sample_bytes * scale
     ids = dialogue.ids
     if hidden and ids:
         ids += hidden // 5
     elif hidden:
-        scale *= 1 + hidden / max(1.0, text_bytes)
-        text_bytes += hidden
-    return [round(part * scale) for part in parts], round(text_bytes), ids
+        read = scale * sum(map(mul, parts, _BYTES))
+        scale *= 1 + hidden / max(1.0, read)
+    return [round(part * scale) for part in parts], ids
 
 
 def _sample(text: str, width: int) -> str:

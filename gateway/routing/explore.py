@@ -46,14 +46,11 @@ class Explorer:
         self._rng = rng
         self.allowance = 0.0
         """Seconds that an exploration may cost now."""
-        self.asked = 0
-        self.explored = 0
 
     def pick(self, ranked: Sequence[O], share: float, now: float) -> O | None:
         """One of `ranked` (best first) other than the first, or, nearly always, None."""
         if share <= 0.0 or len(ranked) < 2:
             return None
-        self.asked += 1
         best = ranked[0].total
         allowance = self.allowance + PRICE * share * best
         self.allowance = allowance if allowance < MOST_ALLOWANCE else MOST_ALLOWANCE
@@ -67,7 +64,6 @@ class Explorer:
         if extra > self.allowance:
             return None
         self.allowance -= max(extra, 0.0)
-        self.explored += 1
         return chosen
 
 

@@ -153,7 +153,6 @@ def _bare(input_tokens: int, task: Task) -> Features:
         stream=True,
         input_tokens=input_tokens,
         ask_tokens=input_tokens,
-        text_bytes=4 * input_tokens,
         turns=1,
         task_scores=((task, 0.6),),
         system_key=len(task) + 1,

@@ -178,7 +178,7 @@ class TestRecord:
         async with Stub(back_end(reply(decision("良い")))) as stub, gateway(policy_for(stub.url)) as running:
             await ask(running.url, CHOICE)
 
-            assert running.core.learned.estimator.statistics().observed == 0
+            assert running.core.learned.estimator.statistics().entries == 0
             assert running.counted("gateway_predicted_output_ratio_count") == 0
 
     async def test_a_key_pays_for_the_tokens_that_it_took(self) -> None:

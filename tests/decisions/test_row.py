@@ -22,11 +22,11 @@ from gateway.types import (
 from tests.decisions.past import TEXT, outcomes, policy
 
 FULL = Features(
-    api=Api.COMPLETIONS, model="m", stream=True, input_tokens=7, text_bytes=9, language="ja", cap=5, explicit_cap=True,
+    api=Api.COMPLETIONS, model="m", stream=True, input_tokens=7, language="ja", cap=5, explicit_cap=True,
     token_limit=6, structure_tokens=3, floor=1, stop_line=True, scoring=True, n=2, structure=Structure.CHOICE,
     legacy_guided=True, labels=4, tools=1, tool_choice=ToolChoice.NAMED, thinking=True, thinking_budget=8, turns=3,
     prefill=True, after_tool=True, wish=11, wish_firm=True, detail=1, step_by_step=True, few_shot=12, few_shots=2,
-    last_answer=13, ask_tokens=14, place=Place.END, images=1, hint_task=Task.MATH, hint_tokens=15, profile=(1, 2, 3),
+    last_answer=13, ask_tokens=14, place=Place.END, hint_task=Task.MATH, hint_tokens=15, profile=(1, 2, 3),
     code_share=0.25, modalities=frozenset({"text", "image"}), needs=frozenset({Need.MIN_P, Need.LOGPROBS}),
     task_scores=((Task.CODE, 0.5), (Task.MATH, 0.25)), instruction=TEXT, system_text=TEXT, user_head=TEXT,
     user_tail=TEXT, user_chars=16, tool_fields=2, groups=(1, 2, 3, 4, 5), system_key=2**64 - 1, template_key=1,

@@ -7,6 +7,7 @@ import pytest
 from gateway.request.content import without_boilerplate
 from gateway.request.features import extract
 from gateway.request.parse import parse_body
+from gateway.request.tokens import Part
 from gateway.types import Api
 from tests.request.helpers import Message, chat, completion, user
 
@@ -50,7 +51,7 @@ class TestContent:
         features = chat(user([part, {"type": "text", "text": "What is this?"}]))
 
         assert features.modalities == {"text", medium}
-        assert features.text_bytes == len("What is this?")
+        assert sum(features.profile[: Part.TOOL]) == len("What is this?")
         assert features.input_tokens > 200
 
     @pytest.mark.parametrize(
@@ -97,4 +98,4 @@ class TestContent:
         features = chat(*turns)
 
         assert features.turns == 10_000
-        assert features.text_bytes == pytest.approx(180_000, rel=0.1)
+        assert sum(features.profile[: Part.TOOL]) == pytest.approx(180_000, rel=0.1)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.request.features import extract
 from gateway.request.parse import Body, parse_body
+from gateway.request.tokens import Part
 from gateway.types import Api, Features, Structure, ToolChoice
 
 SCHEMA = {"type": "object", "properties": {"label": {"enum": ["spam", "ham"]}}, "required": ["label"]}
@@ -81,7 +82,7 @@ def test_messages_say_the_same_in_anthropics_words() -> None:
 
     assert (found.cap, found.explicit_cap, found.stop_line) == (64, True, True)
     assert (found.tools, found.tool_choice, found.tool_fields) == (1, ToolChoice.REQUIRED, 1)
-    assert (found.thinking, found.thinking_budget, found.images) == (True, 2048, 1)
+    assert (found.thinking, found.thinking_budget, found.profile[Part.IMAGE]) == (True, 2048, 1)
     assert found.after_tool
     assert found.system_key != 0
     assert found.thread_key != 0
