@@ -1,7 +1,11 @@
-"""Garbage collection for a server: what is loaded at the start is never traversed again, and the rest seldom.
+"""Garbage collection for a server: what is loaded at the start is never traversed again, and what is old seldom.
 
-The request path makes no cycles, but each collection traverses everything that is learned and loaded, which shows as
+The request path makes no cycles, but a full collection traverses everything that is learned and loaded, which shows as
 pauses of tens of milliseconds under load. Measured at 32 connections: p99 from 88 to 50 ms, 6 % more requests.
+
+The youngest generation is collected often, because its pause grows with it: at 20,000 objects it takes 10 to 20 ms, at
+2,000 it takes 1 to 5. Measured with 200 streams: p99 of the added time to the first token from 23 to 4 ms, at the same
+CPU per request and per token.
 
 Freed memory is returned to the system once a minute: a burst leaves holes in many pages, which the C library keeps.
 Measured: 10 to 15 MB of 107 after 300 concurrent requests, in 1 to 7 ms of another thread.
@@ -14,7 +18,8 @@ import ctypes
 import gc
 from collections.abc import Callable
 
-THRESHOLDS = (20_000, 20, 50)
+THRESHOLDS = (2_000, 100, 50)
+"""Of `gc.set_threshold`: new objects, then collections of the next younger generation."""
 TIDY_SECONDS = 60.0
 
 
