@@ -56,6 +56,7 @@ _METAVARS = {
     "canary_policy": "FILE",
     "state_dir": "FOLDER",
     "redis_url": "URL",
+    "redis_wait": "MS",
 }
 
 

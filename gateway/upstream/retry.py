@@ -147,9 +147,15 @@ def error_code(first: bytes) -> int | None:
         if data:
             if _ERROR.match(data) is None:
                 return None
-            found = _CODE.search(data)
-            return int(found[1]) if found else 0
+            return status_named(data)
     return None
+
+
+def status_named(error: bytes) -> int:
+    """The HTTP status that an error object names as its `code`; 0 where it names none, or that of a good answer."""
+    found = _CODE.search(error)
+    status = int(found[1]) if found else 0
+    return status if status >= 400 else 0
 
 
 async def first_event(response: Response, first: bytes) -> bytes:

@@ -14,7 +14,7 @@ import re
 from json import loads
 
 from gateway.upstream.client import Headers, Response
-from gateway.upstream.retry import error_code
+from gateway.upstream.retry import error_code, status_named
 
 PARSED_BYTES = 65_536
 """Longer objects without usage, such as lists of log-probabilities, are judged by their ends."""
@@ -22,7 +22,6 @@ _NO_ANSWER = 0
 _SPACE = b" \t\r\n"
 _EVENTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _ERROR = re.compile(rb'\s*\{\s*(?:"error"\s*:\s*[{"]|"object"\s*:\s*"error"|"type"\s*:\s*"error")')
-_CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
 
 
 def fault_of(response: Response, body: bytes, *, streams: bool, json: bool) -> int | None:
@@ -42,8 +41,7 @@ def fault_of(response: Response, body: bytes, *, streams: bool, json: bool) -> i
     if body[:1] != b"{" and not (body := body.strip(_SPACE)).startswith(b"{"):
         return _unlike_an_object(response.headers, body)
     if b'"error"' in body[:64] and _ERROR.match(body):
-        code = _CODE.search(body[:PARSED_BYTES])
-        return int(code[1]) if code else _NO_ANSWER
+        return status_named(body[:PARSED_BYTES])
     if not response.ended:
         return None
     if body[-1:] != b"}" and not body.rstrip(_SPACE).endswith(b"}"):

@@ -31,6 +31,7 @@ NO_ANSWERS = {
     "list": text(b"[]", 200, JSON),
     "error": reply(ERROR),
     "error at the top": reply({"object": "error", "message": "CUDA error", "code": 500}),
+    "error that names a good status": reply({"error": {"message": "CUDA error", "code": 200}}),
     "redirect": text(b"", 302, [("location", "https://login.example/")]),
     "nothing": text(b"", 204),
 }

@@ -76,6 +76,7 @@ class TestFirstEvent:
             (b'\r\n\r\nevent: error\r\ndata: {"type":"error","error":{"type":"overloaded_error"}}\r\n\r\n', 0),
             (b'data: {"object": "error", "message": "old", "code": 404}\n\n', 404),
             (b'data: { "error" : "scaling" }\n\n', 0),
+            (b'data: {"error":{"message":"x","code":200}}\n\n', 0),
             (b'data: {"choices":[{"delta":{"content":"{\\"error\\": 1}"}}]}\n\n', None),
             (b'data: {"id":"error"}\n\n', None),
             (b"data: [DONE]\n\n", None),
