@@ -26,7 +26,7 @@ from typing import Protocol
 from gateway.errors import GatewayError, NothingAvailable
 from gateway.types import Result
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.fair import UNIT, FairQueue, Work
+from gateway.upstream.fair import FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.places import Places
 from gateway.upstream.pool import NOTHING, Pool
@@ -61,22 +61,6 @@ class Admission:
     def waiting(self) -> int:
         return len(self._queue) + len(self._urgent)
 
-    async def admit(
-        self,
-        order: tuple[str, ...],
-        work: Work = UNIT,
-        priority: int = 0,
-        key: str | None = None,
-        *,
-        exclude: Set[str] = NOTHING,
-        urgent: bool = False,
-    ) -> Lease:
-        """A slot in one of these pools, best first, at an endpoint whose URL is not excluded.
-
-        Raises NothingAvailable or TooManyRequests, both with `retry_after`.
-        """
-        return self.take(order, exclude) or await self.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
-
     def take(self, order: tuple[str, ...], exclude: Set[str] = NOTHING, prefer: str | None = None) -> Lease | None:
         """A slot now, unless there is none or others wait for it. `prefer` is a URL in the first pool."""
         pools = self._pools
@@ -97,7 +81,10 @@ class Admission:
         exclude: Set[str] = NOTHING,
         urgent: bool = False,
     ) -> Lease:
-        """The slow path of `admit`, after `take` has found nothing. Raises as `admit` does."""
+        """A slot once there is one, in fair order: for a request that `take` has found nothing for.
+
+        Raises NothingAvailable or TooManyRequests, both with `retry_after`.
+        """
         live = [self._pools[name] for name in order if name in self._pools]
         if not any(pool.could_take(exclude) for pool in live):
             return self.try_shut(order, exclude) or self._refuse(live, order)

@@ -94,16 +94,17 @@ class Breaker:
             self._window = Window(policy.window)
         self._policy = policy
 
-    def admits(self, now: float) -> bool:
-        """Whether a request may go through now; in PROBATION only as the one trial. Changes nothing."""
-        if self.gate is Gate.OPEN:
-            return True
-        if self.gate is Gate.SHUT:
-            return now >= self.shut_until
-        return self.trial_since is None
+    def opens_at(self, *, trial: bool = False) -> float:
+        """When a request may go through: 0 while OPEN, infinite while the one trial of PROBATION runs.
+
+        With `trial`, the shut time does not count.
+        """
+        if self.trial_since is not None:
+            return math.inf
+        return self.shut_until if self.gate is Gate.SHUT and not trial else 0.0
 
     def begin(self, now: float) -> bool:
-        """A request goes through: True if it is the trial. Only after `admits`, or to force a trial while SHUT."""
+        """A request goes through: True if it is the trial."""
         if self.gate is Gate.OPEN:
             return False
         self.gate = Gate.PROBATION

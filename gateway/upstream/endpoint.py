@@ -164,10 +164,9 @@ class Endpoint:
 
         With `trial`, the breaker's shut time does not count, so that a trial request may go before its end.
         """
-        breaker = self.breaker
-        if not self.probed_up or self.draining or self.weight <= 0 or breaker.trial_since is not None:
+        if not self.probed_up or self.draining or self.weight <= 0:
             return math.inf
-        return max(self.rests_until, breaker.shut_until if breaker.gate is Gate.SHUT and not trial else 0.0)
+        return max(self.rests_until, self.breaker.opens_at(trial=trial))
 
     def room(self) -> bool:
         """Whether its own limit and its slice's leave a slot."""

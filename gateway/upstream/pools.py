@@ -6,7 +6,7 @@ the last of them ends. One that stays, or moves to another pool, keeps its conne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
 from gateway.policy.schema import Endpoint as EndpointPolicy
@@ -16,10 +16,9 @@ from gateway.types import PoolLoad
 from gateway.upstream.admission import Admission
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.fair import UNIT, Work
-from gateway.upstream.lease import Lease, SharedLimit
+from gateway.upstream.lease import SharedLimit
 from gateway.upstream.pace import laggards
-from gateway.upstream.pool import NOTHING, Pool
+from gateway.upstream.pool import Pool
 from gateway.upstream.shed import Shedder
 
 MakeConnector = Callable[[EndpointPolicy, PoolPolicy], Connector]
@@ -58,18 +57,9 @@ class Pools:
     def find(self, name: str) -> Pool | None:
         return self._pools.get(name)
 
-    def lease(self, pool: str, exclude: Set[str] = NOTHING) -> Lease | None:
-        """A slot in one pool now, bypassing the queue, or None."""
-        found = self._pools.get(pool)
-        return found.lease(exclude) if found else None
-
     def laggards(self, order: Sequence[str]) -> set[str]:
         """URLs at which a stream that has waited in vain for its first token need not try. See `pace.laggards`."""
         return laggards(self._pools, order, self.clock())
-
-    async def admit(self, order: Sequence[str], work: Work = UNIT, priority: int = 0, key: str | None = None) -> Lease:
-        """A slot in the first of these pools that has one, waiting in fair order if need be. See `Admission.admit`."""
-        return await self.admission.admit(tuple(order), work, priority, key)
 
     def apply(self, policy: Policy) -> None:
         """Reconciles pools with the policy; synchronous, so no request sees half of it."""

@@ -236,7 +236,7 @@ class TestDecoded:
             for stub in (plain, mtp):
                 policy = policy.replace(f'"{stub.url}"]', f'"{stub.url}"], limits: {{in_flight: 1, queue_wait: 60s}}')
             async with gateway(policy) as running:
-                leases = [running.core.pools.lease(name) for name in ("plain", "mtp")]
+                leases = [running.core.pools[name].lease() for name in ("plain", "mtp")]
                 asked = asyncio.create_task(ask(running.url, CHOICE))
                 await running.until(lambda: running.core.pools.admission.waiting == 1)
                 assert leases[1] is not None

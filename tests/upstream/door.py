@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 
+from gateway.upstream.fair import UNIT, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
 from tests.upstream.live import policy_of, still
@@ -22,8 +24,24 @@ def one(in_flight: int = 1, **more: object) -> Pools:
     return still(policy_of(ONE, own={"p": limited(in_flight, **more)}))  # type: ignore[arg-type]
 
 
+async def admit(
+    pools: Pools,
+    order: tuple[str, ...],
+    work: Work = UNIT,
+    priority: int = 0,
+    key: str | None = None,
+    *,
+    exclude: Set[str] = frozenset(),
+    urgent: bool = False,
+) -> Lease:
+    """What an attempt does for a place: takes one, or else waits."""
+    admission = pools.admission
+    taken = admission.take(order, exclude)
+    return taken or await admission.wait(order, work, priority, key, exclude=exclude, urgent=urgent)
+
+
 async def stand(pools: Pools, *order: str, **how: object) -> asyncio.Task[Lease]:
     """A request that waits, once it stands in the queue."""
-    task = asyncio.create_task(pools.admit(order or ("p",), **how))  # type: ignore[arg-type]
+    task = asyncio.create_task(admit(pools, order or ("p",), **how))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     return task

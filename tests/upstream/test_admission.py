@@ -9,7 +9,7 @@ import pytest
 from gateway.errors import NothingAvailable, TooManyRequests
 from gateway.types import Result
 from gateway.upstream.fair import Work
-from tests.upstream.door import ONE, TWO, limited, one, stand
+from tests.upstream.door import ONE, TWO, admit, limited, one, stand
 from tests.upstream.live import Clock, only, policy_of, still
 
 
@@ -24,7 +24,7 @@ class TestRoom:
     async def test_a_pool_never_runs_more_than_its_limit(self) -> None:
         """POOL-01: the limit is set on purpose, and what is above it waits in sight."""
         pools = one(2)
-        leases = [await pools.admit(("p",)) for _ in range(2)]
+        leases = [await admit(pools, ("p",)) for _ in range(2)]
         third = await stand(pools)
 
         assert (pools.load("p").in_flight, pools.load("p").waiting, pools.load("p").full) == (2, 1, True)
@@ -36,14 +36,12 @@ class TestRoom:
         """Who asks for one endpoint makes the line no longer than the policy lets it be."""
         own = {"p": ", limits: {connections: 1, queue: 2, queue_wait: 10s}"}
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
-        held = [await pools.admit(("p",)) for _ in range(2)]
-        waiting = [
-            asyncio.create_task(pools.admission.admit(("p",), exclude={"http://a:1"}, key="one")) for _ in range(2)
-        ]
+        held = [await admit(pools, ("p",)) for _ in range(2)]
+        waiting = [asyncio.create_task(admit(pools, ("p",), exclude={"http://a:1"}, key="one")) for _ in range(2)]
         await asyncio.sleep(0)
 
         with pytest.raises(NothingAvailable, match="queue of p is full"):
-            await pools.admission.admit(("p",), exclude={"http://a:1"}, key="one")
+            await admit(pools, ("p",), exclude={"http://a:1"}, key="one")
         assert pools["p"].waiting == 2
         for lease in held:
             lease.release(Result.OK)
@@ -54,8 +52,8 @@ class TestRoom:
         """POOL-01: the continuation of a stored response never goes to an endpoint that lacks it."""
         own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 10s}"}
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
-        held = {(lease := await pools.admit(("p",))).endpoint.url: lease for _ in range(2)}
-        waiter = asyncio.create_task(pools.admission.admit(("p",), exclude={"http://a:1"}))
+        held = {(lease := await admit(pools, ("p",))).endpoint.url: lease for _ in range(2)}
+        waiter = asyncio.create_task(admit(pools, ("p",), exclude={"http://a:1"}))
         await asyncio.sleep(0)
 
         held["http://a:1"].release(Result.OK)
@@ -68,9 +66,9 @@ class TestRoom:
         """Continuations stand in the fair queue: who came first, or has a key that had less, is served first."""
         own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 10s}"}
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
-        held = {(lease := await pools.admit(("p",))).endpoint.url: lease for _ in range(2)}
+        held = {(lease := await admit(pools, ("p",))).endpoint.url: lease for _ in range(2)}
         first = await stand(pools, key="one")
-        only_b = asyncio.create_task(pools.admission.admit(("p",), key="one", exclude={"http://a:1"}))
+        only_b = asyncio.create_task(admit(pools, ("p",), key="one", exclude={"http://a:1"}))
         await asyncio.sleep(0)
         last = await stand(pools, key="one")
 
@@ -87,7 +85,7 @@ class TestRoom:
     async def test_a_request_takes_whichever_of_its_pools_is_free_first(self) -> None:
         """Spill-over while waiting."""
         pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
-        held = [await pools.admit(("p",)), await pools.admit(("q",))]
+        held = [await admit(pools, ("p",)), await admit(pools, ("q",))]
         waiter = await stand(pools, "p", "q")
         held[1].release(Result.OK)
 
@@ -96,7 +94,7 @@ class TestRoom:
     async def test_a_place_goes_to_the_request_that_is_least_work_there(self) -> None:
         """Those who wait for both pools are not alike to both: a drafting pool takes code before prose."""
         pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
-        held = {name: await pools.admit((name,)) for name in ("p", "q")}
+        held = {name: await admit(pools, (name,)) for name in ("p", "q")}
         prose = await stand(pools, "p", "q", work=Work(2.0, {"p": 1.5, "q": 2.5}))
         code = await stand(pools, "p", "q", work=Work(2.0, {"p": 2.5, "q": 1.5}))
 
@@ -113,7 +111,7 @@ class TestRoom:
             "slices: {gpu0/1: {in_flight: 2}}",
         )
         pools = still(policy)
-        held = [await pools.admit(("p",)), await pools.admit(("q",))]
+        held = [await admit(pools, ("p",)), await admit(pools, ("q",))]
         waiters = [await stand(pools, "p"), await stand(pools, "q")]
 
         assert pools.load("p").full
@@ -126,7 +124,7 @@ class TestRoom:
     async def test_connections_of_an_endpoint_are_a_limit_that_is_waited_for(self) -> None:
         """POOL-01: with all connections in use a request goes to another endpoint, else it waits."""
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own={"p": ", limits: {connections: 1}"}))
-        held = [await pools.admit(("p",)) for _ in range(2)]
+        held = [await admit(pools, ("p",)) for _ in range(2)]
 
         assert {lease.endpoint.url for lease in held} == {"http://a:1", "http://b:1"}
         waiter = await stand(pools)
@@ -136,7 +134,7 @@ class TestRoom:
     async def test_nobody_overtakes_those_who_wait(self) -> None:
         """A newcomer does not slip into the place that was just freed."""
         pools = one(1)
-        held = await pools.admit(("p",))
+        held = await admit(pools, ("p",))
         first = await stand(pools)
         held.release(Result.OK)
 
@@ -146,13 +144,13 @@ class TestRoom:
     async def test_recovers_after_overload(self) -> None:
         """POOL-03: a burst far above the limits leaves a pool that serves as before."""
         pools = one(2, queue=5, wait="20ms")
-        held = [await pools.admit(("p",)) for _ in range(2)]
-        burst = await asyncio.gather(*(pools.admit(("p",)) for _ in range(50)), return_exceptions=True)
+        held = [await admit(pools, ("p",)) for _ in range(2)]
+        burst = await asyncio.gather(*(admit(pools, ("p",)) for _ in range(50)), return_exceptions=True)
         for lease in held:
             lease.release(Result.OK)
 
         assert all(isinstance(refused, NothingAvailable) for refused in burst)
-        assert [(await pools.admit(("p",))).pool for _ in range(2)] == ["p", "p"]
+        assert [(await admit(pools, ("p",))).pool for _ in range(2)] == ["p", "p"]
         assert pools["p"].rejected == {"queue_full": 45, "queue_wait": 5}
 
 
@@ -160,10 +158,10 @@ class TestRefusal:
     async def test_the_wait_is_bounded(self) -> None:
         """503 with Retry-After in whole seconds once `queue_wait` is over."""
         pools = one(1, wait="10ms")
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
 
         with pytest.raises(NothingAvailable, match="queue_wait") as caught:
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
         assert isinstance(caught.value.retry_after, int)
         assert caught.value.retry_after >= 1
         assert pools.load("p").waiting == 0
@@ -171,25 +169,25 @@ class TestRefusal:
     async def test_a_full_queue_refuses_at_once(self) -> None:
         """A quick 503, not a hidden wait."""
         pools = one(1, queue=1)
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
         waiter = await stand(pools)
 
         with pytest.raises(NothingAvailable, match="is full"):
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
         waiter.cancel()
 
     async def test_nothing_waits_where_no_wait_is_allowed(self) -> None:
         """`queue_wait: 0s` makes a full pool refuse."""
         pools = one(1, wait="0s")
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
 
         with pytest.raises(NothingAvailable, match="nothing waits"):
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
 
     async def test_the_key_that_fills_the_queue_gets_429(self) -> None:
         """RETRY-06: its newest request is told at once; the other key's gets its place."""
         pools = one(1, queue=2)
-        held = await pools.admit(("p",))
+        held = await admit(pools, ("p",))
         hog = [await stand(pools, key="hog") for _ in range(2)]
         small = await stand(pools, key="small")
 
@@ -197,7 +195,7 @@ class TestRefusal:
             await hog[1]
         assert caught.value.retry_after == 1
         with pytest.raises(TooManyRequests):
-            await pools.admit(("p",), key="hog")
+            await admit(pools, ("p",), key="hog")
         held.release(Result.OK)
         (await hog[0]).release(Result.OK)
         assert (await small).pool == "p"
@@ -214,16 +212,16 @@ class TestRefusal:
         clock = Clock()
         pools = still(policy_of(ONE, own={"p": limited(4, queue=12, wait=wait)}), clock)
         for kept in ended:
-            lease = await pools.admit(("p",))
+            lease = await admit(pools, ("p",))
             clock.pass_(kept)
             lease.release(Result.OK)
         for _ in range(4):
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
         clock.pass_(age)
         waiters = [await stand(pools) for _ in range(12)]
 
         with pytest.raises(NothingAvailable) as caught:
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
         assert caught.value.retry_after == seconds
         for waiter in waiters:
             waiter.cancel()
@@ -234,14 +232,14 @@ class TestRefusal:
         only(pools).probed(False)
 
         with pytest.raises(NothingAvailable, match="no endpoint of p") as caught:
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
         assert caught.value.retry_after == 1
         assert pools["p"].rejected == {"down": 1}
 
     async def test_those_who_wait_are_told_when_the_last_endpoint_goes_down(self) -> None:
         """Nobody waits for what cannot come."""
         pools = one(1)
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
         waiter = await stand(pools)
         only(pools).probed(False)
 
@@ -251,14 +249,14 @@ class TestRefusal:
     async def test_an_unknown_pool_is_like_one_that_is_down(self) -> None:
         """A reload may have removed every pool of a decision that was just made."""
         with pytest.raises(NothingAvailable):
-            await one().admit(("gone",))
+            await admit(one(), ("gone",))
 
 
 class TestLeaving:
     async def test_a_client_that_leaves_the_queue_is_never_served(self) -> None:
         """CANCEL-06: A runs, B waits, B's client closes, A ends; the place goes to C."""
         pools = one(1)
-        a = await pools.admit(("p",))
+        a = await admit(pools, ("p",))
         b = await stand(pools)
         c = await stand(pools)
         b.cancel()
@@ -271,7 +269,7 @@ class TestLeaving:
     async def test_a_place_that_comes_in_the_moment_of_leaving_is_given_back(self) -> None:
         """CANCEL-06: granted and cancelled in one turn of the loop; the next in line gets it."""
         pools = one(1)
-        a = await pools.admit(("p",))
+        a = await admit(pools, ("p",))
         b = await stand(pools)
         c = await stand(pools)
         a.release(Result.OK)
@@ -284,7 +282,7 @@ class TestLeaving:
     async def test_cancelled_before_its_task_could_say_so(self) -> None:
         """CANCEL-06: a place freed between the cancel and its delivery does not go to the one that leaves."""
         pools = one(1)
-        a = await pools.admit(("p",))
+        a = await admit(pools, ("p",))
         b = await stand(pools)
         c = await stand(pools)
         b.cancel()
@@ -296,7 +294,7 @@ class TestLeaving:
     async def test_a_refusal_that_meets_a_cancel_is_not_reported_as_lost(self) -> None:
         """An exception that nobody awaits any more is not logged as never retrieved (warnings are errors)."""
         pools = one(1)
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
         waiter = await stand(pools)
         only(pools).probed(False)
         waiter.cancel()
@@ -312,7 +310,7 @@ class TestTimeAlone:
         pools = still(policy_of(ONE), loop.time)
         only(pools).rest(0.02)
 
-        assert (await asyncio.wait_for(pools.admit(("p",)), 60)).pool == "p"
+        assert (await asyncio.wait_for(admit(pools, ("p",)), 60)).pool == "p"
 
     async def test_the_wait_is_reported(self) -> None:
         """Metrics: the observer hears of each wait that ended with a place."""
@@ -320,7 +318,7 @@ class TestTimeAlone:
         pools = still(policy_of(ONE, own={"p": limited(1)}), clock)
         heard: list[tuple[str, float]] = []
         pools.admission.on_wait = lambda pool, seconds: heard.append((pool, seconds))
-        held = await pools.admit(("p",))
+        held = await admit(pools, ("p",))
         waiter = await stand(pools)
         clock.pass_(2.5)
         held.release(Result.OK)

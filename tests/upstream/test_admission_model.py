@@ -12,7 +12,7 @@ from gateway.types import Result
 from gateway.upstream.fair import UNIT
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
-from tests.upstream.door import limited
+from tests.upstream.door import admit, limited
 from tests.upstream.live import Clock, policy_of, still
 
 STEPS = st.one_of(
@@ -54,7 +54,7 @@ async def _play(steps: list[tuple[object, ...]]) -> None:
         clock.pass_(0.3)
         if step[0] == "come":
             _, order, key, priority, exclude = step
-            work = pools.admission.admit(order, UNIT, priority, key, exclude=exclude)  # type: ignore[arg-type]
+            work = admit(pools, order, UNIT, priority, key, exclude=exclude)  # type: ignore[arg-type]
             tasks.append(asyncio.create_task(work))
         else:
             kind, number = step
@@ -105,7 +105,7 @@ def test_the_random_choice_is_reproducible() -> None:
     first, second = (still(policy_of({"p": [f"http://h{n}:1" for n in range(9)]})) for _ in range(2))
     assert isinstance(first["p"]._rng, Random)
 
-    assert [first.lease("p").endpoint.url for _ in range(50)] == [  # type: ignore[union-attr]
-        second.lease("p").endpoint.url  # type: ignore[union-attr]
+    assert [first["p"].lease().endpoint.url for _ in range(50)] == [  # type: ignore[union-attr]
+        second["p"].lease().endpoint.url  # type: ignore[union-attr]
         for _ in range(50)
     ]

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import NothingAvailable
 from gateway.types import Result
-from tests.upstream.door import ONE, TWO, limited, one, stand
+from tests.upstream.door import ONE, TWO, admit, limited, one, stand
 from tests.upstream.live import policy_of, still
 
 
@@ -14,7 +14,7 @@ class TestReload:
     async def test_a_higher_limit_serves_those_who_wait(self) -> None:
         """A reload takes effect on the queue at once."""
         pools = one(1)
-        await pools.admit(("p",))
+        await admit(pools, ("p",))
         waiter = await stand(pools)
         pools.apply(policy_of(ONE, own={"p": limited(2)}))
 
@@ -23,7 +23,7 @@ class TestReload:
     async def test_a_pool_that_goes_takes_its_queue_along(self) -> None:
         """Those who could go nowhere else are told; those who can, wait on."""
         pools = still(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
-        held = [await pools.admit(("p",)), await pools.admit(("q",))]
+        held = [await admit(pools, ("p",)), await admit(pools, ("q",))]
         alone, both = await stand(pools, "p"), await stand(pools, "p", "q")
         pools.apply(policy_of({"q": TWO["q"]}, own={"q": limited(1)}))
 
@@ -37,7 +37,7 @@ class TestReload:
     async def test_a_pool_that_comes_serves_those_who_named_it(self) -> None:
         """Counts stay right when a pool appears while its future requests already wait."""
         pools = still(policy_of({"q": TWO["q"]}, own={"q": limited(1)}))
-        await pools.admit(("q",))
+        await admit(pools, ("q",))
         waiter = await stand(pools, "p", "q")
         pools.apply(policy_of(TWO, own={"p": limited(1), "q": limited(1)}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from random import Random
 
 import pytest
@@ -33,7 +34,7 @@ class TestTrips:
         made = breaker()
 
         assert [made.failed(0.0, 0) for _ in range(3)] == [False, False, True]
-        assert (made.gate, made.reason, made.admits(1.0)) == (Gate.SHUT, Trip.FAILURES, False)
+        assert (made.gate, made.reason, made.opens_at() > 1.0) == (Gate.SHUT, Trip.FAILURES, True)
 
     def test_one_good_answer_ends_a_row(self) -> None:
         """Two failures, a success, two failures are no row of four."""
@@ -93,10 +94,10 @@ class TestReturn:
         """PROBATION lets a single request find out."""
         made = shut(breaker())
 
-        assert not made.admits(4.0 * (1 - JITTER) - 0.01)
-        assert made.admits(4.0)
+        assert made.opens_at() >= 4.0 * (1 - JITTER)
+        assert made.opens_at() <= 4.0
         assert made.begin(4.0)
-        assert (made.gate, made.admits(4.1)) == (Gate.PROBATION, False)
+        assert (made.gate, made.opens_at()) == (Gate.PROBATION, math.inf)
 
     def test_a_good_trial_opens_with_a_small_share_that_grows(self) -> None:
         """Slow start: an engine with a cold cache is not buried at once."""
@@ -135,7 +136,7 @@ class TestReturn:
         made.begin(4.0)
         made.abandoned(made.epoch)
 
-        assert made.admits(4.0)
+        assert made.opens_at() <= 4.0
 
     def test_a_probe_permits_a_trial_and_nothing_more(self) -> None:
         """HEALTH-01: a healthy `/health` never opens what requests have shut."""
@@ -143,7 +144,7 @@ class TestReturn:
         made.permit()
 
         assert made.gate is Gate.PROBATION
-        assert made.admits(0.0)
+        assert made.opens_at() <= 0.0
 
     def test_answers_of_before_the_trip_change_nothing(self) -> None:
         """A late success does not open, a late failure does not lengthen."""
@@ -202,7 +203,7 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule()
     def request(self) -> None:
-        if self.breaker.admits(self.now):
+        if self.breaker.opens_at() <= self.now:
             trial = self.breaker.begin(self.now)
             self.running.append((self.breaker.epoch, trial))
 
@@ -234,7 +235,7 @@ class BreakerMachine(RuleBasedStateMachine):
     @invariant()
     def time_alone_brings_it_back_or_a_trial_runs(self) -> None:
         assert self.breaker.shut_until <= self.now + 20.0
-        assert self.breaker.admits(self.now + 20.0) or self.breaker.trial_since is not None
+        assert self.breaker.opens_at() <= self.now + 20.0 or self.breaker.trial_since is not None
 
     @invariant()
     def its_share_is_a_share(self) -> None:

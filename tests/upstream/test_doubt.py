@@ -31,7 +31,7 @@ def said(shut: int, works: int = 0, hung: int = 0, url: str = A) -> Others:
 
 
 def taken(pools: Pools, count: int) -> list[Lease]:
-    leases = [pools.lease("p") for _ in range(count)]
+    leases = [pools["p"].lease() for _ in range(count)]
     assert all(leases)
     return [lease for lease in leases if lease]
 

@@ -10,6 +10,7 @@ from gateway.types import Result
 from gateway.upstream.breaker import Gate, Trip
 from tests.answers import close, reply
 from tests.stub import Stub
+from tests.upstream.door import admit
 from tests.upstream.live import Client, Clock, ask, only, policy_of, still, wired
 
 WHOLE = reply({"choices": []})
@@ -63,14 +64,14 @@ class TestPassive:
         for name in "pq":
             only(pools, name).breaker.trip(clock.now, Trip.FAILURES)
             only(pools, name).refresh()
-        trial = await pools.admit(("p", "q"))
+        trial = await admit(pools, ("p", "q"))
         clock.pass_(3.0)
 
         with pytest.raises(NothingAvailable) as caught:
-            await pools.admit(("p", "q"))
+            await admit(pools, ("p", "q"))
         assert caught.value.retry_after == 1
         trial.first_byte(clock.now)
-        assert (await pools.admit(("p", "q"))).pool == "p"
+        assert (await admit(pools, ("p", "q"))).pool == "p"
 
     async def test_what_a_probe_has_taken_out_gets_no_trial(self) -> None:
         """A server that refuses connections is not asked by requests of users."""
@@ -79,7 +80,7 @@ class TestPassive:
         only(pools).breaker.trip(0.0, Trip.FAILURES)
 
         with pytest.raises(NothingAvailable):
-            await pools.admit(("p",))
+            await admit(pools, ("p",))
 
     async def test_a_server_that_was_restarted_is_used_when_the_probe_finds_it(self) -> None:
         """Requests had shut it, the probe found it down; back up, the next request goes there at once."""
@@ -89,12 +90,12 @@ class TestPassive:
         endpoint.probed(False)
         endpoint.probed(True)
 
-        lease = pools.lease("p")
+        lease = pools["p"].lease()
         assert lease is not None
         assert endpoint.breaker.gate is Gate.PROBATION
-        assert pools.lease("p") is None
+        assert pools["p"].lease() is None
         lease.first_byte(0.0)
-        assert pools.lease("p") is not None
+        assert pools["p"].lease() is not None
 
     async def test_a_trial_that_its_client_leaves_is_followed_by_another(self) -> None:
         """An endpoint is not lost for want of a verdict."""
@@ -102,17 +103,17 @@ class TestPassive:
         only(pools).breaker.trip(0.0, Trip.FAILURES)
         only(pools).breaker.permit()
         only(pools).refresh()
-        first = pools.lease("p")
+        first = pools["p"].lease()
         assert first is not None
         first.release(Result.CLIENT_CLOSED)
 
-        assert pools.lease("p") is not None
+        assert pools["p"].lease() is not None
 
     def test_a_request_that_ran_out_of_its_own_time_blames_nobody(self) -> None:
         """`timeouts.total` is a limit of the request."""
         pools = still(policy_of({"p": ["http://a:1"]}))
         for _ in range(10):
-            lease = pools.lease("p")
+            lease = pools["p"].lease()
             assert lease is not None
             lease.first_byte(0.0)
             lease.blameless = True
@@ -132,7 +133,7 @@ class TestPassive:
         shares = []
         for seconds in (0.0, 5.0, 10.0):
             clock.pass_(seconds)
-            leases = [lease for _ in range(110) if (lease := pools.lease("p"))]
+            leases = [lease for _ in range(110) if (lease := pools["p"].lease())]
             shares.append(sum(lease.endpoint is back for lease in leases))
             for lease in leases:
                 lease.release(Result.CLIENT_CLOSED)

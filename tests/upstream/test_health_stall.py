@@ -21,7 +21,7 @@ HEALTH = Health.model_validate({"interval": "1s"})
 
 
 def lease_of(pools: Pools, *, answered: bool = False, waits: bool = True) -> Lease:
-    lease = pools.lease("p")
+    lease = pools["p"].lease()
     assert lease is not None
     if answered:
         lease.first_byte(lease.since)

@@ -34,7 +34,7 @@ both = pytest.mark.parametrize("via", ["lean", "httpx"])
 
 
 def lease_of(pools: Pools, more: float, *, stream: bool = False) -> Lease:
-    lease = pools.lease("p")
+    lease = pools["p"].lease()
     assert lease is not None
     lease.extra, lease.stream = (lambda: more) if more else None, stream
     return lease

@@ -51,7 +51,7 @@ class TestPace:
 
         assert a.share(clock()) == pytest.approx(0.15)
         assert b.share(clock()) == 1.0
-        taken = Counter(lease.endpoint.url for _ in range(20) if (lease := pools.lease("p")))
+        taken = Counter(lease.endpoint.url for _ in range(20) if (lease := pools["p"].lease()))
         assert taken == {B: 20}
 
     def test_it_is_over_when_the_streams_have_begun(self) -> None:
@@ -149,7 +149,7 @@ class TestLate:
 
 def at_work(live: Pools, pool: str) -> None:
     """Others get their answers there, to the end of the test."""
-    lease = live.lease(pool)
+    lease = live[pool].lease()
     assert lease is not None
     lease.first_byte(live.clock())
     lease.endpoint.answered_at = live.clock() + 60.0

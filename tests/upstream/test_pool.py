@@ -12,6 +12,7 @@ from gateway.types import Result
 from gateway.upstream.breaker import Gate, Trip
 from gateway.upstream.pickers import least_loaded
 from gateway.upstream.pools import Pools
+from tests.upstream.door import admit
 from tests.upstream.live import Clock, Nowhere, only, policy_of, still
 
 
@@ -38,13 +39,13 @@ class TestReload:
         """Removed endpoints drain, then close."""
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}))
         a = pools["p"].endpoints[0]
-        lease = next(lease for _ in range(50) if (lease := pools.lease("p")) and lease.endpoint is a)
+        lease = next(lease for _ in range(50) if (lease := pools["p"].lease()) and lease.endpoint is a)
         pools.apply(policy_of({"p": ["http://b:1"]}))
         await pools.close_drained()
 
         assert isinstance(a.connector, Nowhere)
         assert (a.draining, a.available(), a.connector.closed) == (True, False, False)
-        assert {pools.lease("p").endpoint.url for _ in range(20)} == {"http://b:1"}  # type: ignore[union-attr]
+        assert {pools["p"].lease().endpoint.url for _ in range(20)} == {"http://b:1"}  # type: ignore[union-attr]
         for held in list(a.leases):
             held.release(Result.OK)
         assert lease.released
@@ -54,7 +55,7 @@ class TestReload:
     def test_a_pool_that_goes_counts_down_without_harm(self) -> None:
         """Its requests end after it has left the policy."""
         pools = still(policy_of({"p": ["http://a:1"], "q": ["http://b:1"]}))
-        lease = pools.lease("p")
+        lease = pools["p"].lease()
         assert lease is not None
         pools.apply(policy_of({"q": ["http://b:1"]}))
         lease.release(Result.BACKEND_ERROR)
@@ -66,7 +67,7 @@ class TestReload:
         """Its state goes along; a request that began in the old pool is counted down there."""
         pools = still(policy_of({"p": ["http://a:1", "http://b:1"], "q": ["http://c:1"]}))
         a = pools["p"].endpoints[0]
-        leases = [lease for _ in range(4) if (lease := pools.lease("p"))]
+        leases = [lease for _ in range(4) if (lease := pools["p"].lease())]
         a.breaker.trip(0.0, Trip.STALL)
         a.refresh()
         pools.apply(policy_of({"p": ["http://b:1"], "q": ["http://c:1", "http://a:1"]}))
@@ -98,13 +99,13 @@ class TestReload:
         )
 
         assert pools["p"].ready == 1
-        assert {pools.lease("p").endpoint.url for _ in range(20)} == {"http://b:1"}  # type: ignore[union-attr]
+        assert {pools["p"].lease().endpoint.url for _ in range(20)} == {"http://b:1"}  # type: ignore[union-attr]
         assert pools["p"].budget.share == 0
 
     def test_a_slice_that_is_renamed_in_flight_leaks_nothing(self) -> None:
         """A lease gives back what it took, not what its endpoint shares now."""
         pools = still(policy_of({"p": ['{url: "http://a:1", slice: s}']}, "slices: {s: {in_flight: 3}}"))
-        lease = pools.lease("p")
+        lease = pools["p"].lease()
         pools.apply(policy_of({"p": ['{url: "http://a:1", slice: t}']}, "slices: {t: {in_flight: 3}}"))
         assert lease is not None
         lease.release(Result.OK)
@@ -117,7 +118,7 @@ class TestChoice:
         """HEALTH-05: eight at once over few or many endpoints go to as many as there are, or nearly."""
         for count, least in ((2, 2), (4, 4), (16, 6)):
             pools = still(policy_of({"p": urls(count)}))
-            chosen = Counter(pools.lease("p").endpoint.url for _ in range(8))  # type: ignore[union-attr]
+            chosen = Counter(pools["p"].lease().endpoint.url for _ in range(8))  # type: ignore[union-attr]
 
             assert len(chosen) >= least
             assert max(chosen.values()) <= 8 // least + 1
@@ -125,7 +126,7 @@ class TestChoice:
     def test_weights_share_the_load(self) -> None:
         """Twice the weight, twice the requests in flight."""
         pools = still(policy_of({"p": ["http://a:1", '{url: "http://b:1", weight: 2}']}))
-        chosen = Counter(pools.lease("p").endpoint.url for _ in range(90))  # type: ignore[union-attr]
+        chosen = Counter(pools["p"].lease().endpoint.url for _ in range(90))  # type: ignore[union-attr]
 
         assert chosen == {"http://a:1": 30, "http://b:1": 60}
 
@@ -136,7 +137,7 @@ class TestChoice:
         pools = still(policy_of({"p": ['{url: "http://h0:1", weight: 3}', *lighter]}))
         chosen: Counter[str] = Counter()
         for _ in range(900):
-            lease = pools.lease("p")
+            lease = pools["p"].lease()
             assert lease
             chosen[lease.endpoint.url] += 1
             lease.release(Result.OK)
@@ -149,13 +150,13 @@ class TestChoice:
         pools = still(policy_of({"p": urls(64)}))
         for endpoint in pools["p"].endpoints[2:]:
             endpoint.probed(False)
-        chosen = Counter(pools.lease("p").endpoint.url for _ in range(40))  # type: ignore[union-attr]
+        chosen = Counter(pools["p"].lease().endpoint.url for _ in range(40))  # type: ignore[union-attr]
 
         assert set(chosen) == {"http://h0:1", "http://h1:1"}
         assert pools["p"].lease({"http://h0:1", "http://h1:1"}) is None
         for endpoint in pools["p"].endpoints[:2]:
             endpoint.probed(False)
-        assert pools.lease("p") is None
+        assert pools["p"].lease() is None
 
     def test_the_less_loaded_of_two_drawn(self) -> None:
         """The most loaded of all is never chosen, whatever is drawn."""
@@ -183,9 +184,9 @@ class TestView:
         """For asserts, metrics and the page: the gate, why it shut, rests, streams, waits and refusals."""
         clock = Clock()
         pools: Pools = still(policy_of({"p": ["http://a:1"]}, own={"p": ", limits: {in_flight: 1}"}), clock)
-        lease = await pools.admit(("p",))
+        lease = await admit(pools, ("p",))
         lease.first_byte(clock.now)
-        waiter = asyncio.create_task(pools.admit(("p",)))
+        waiter = asyncio.create_task(admit(pools, ("p",)))
         await asyncio.sleep(0)
         only(pools).rest(30.0)
         seen = only(pools).statistics()
