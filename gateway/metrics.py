@@ -35,6 +35,7 @@ RETRY_CLASSES = (
 )
 """Of attempts that are followed by another, see `upstream.retry`; the last is `api.labels`' own."""
 GUIDED_ACTIONS = ("translate", "refuse", "pass")
+OPINIONS = ("answered", "failed")
 RATIOS = (0.1, 0.25, 0.5, 0.71, 0.83, 1.0, 1.2, 1.41, 2.0, 4.0, 10.0)
 
 
@@ -105,12 +106,15 @@ class Metrics:
         )
         self.retries = counter("gateway_retries", "Attempts that were followed by another.", "pool", "class")
         self.legacy_guided = counter("gateway_legacy_guided", "Requests with a guided_* field.", "action")
+        self.opinions = counter("gateway_second_opinions", "Second opinions that were asked for.", "result")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
         self.shown_endpoints, self.shown_sources = set(), set()
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)
         for action in GUIDED_ACTIONS:
             self.legacy_guided.labels(action)
+        for result in OPINIONS:
+            self.opinions.labels(result)
         self._add_gauges()
 
     def _add_gauges(self) -> None:
@@ -144,6 +148,9 @@ class Metrics:
 
     def guided(self, action: str) -> None:
         self.child(self.legacy_guided, action).inc()
+
+    def opinion(self, *, answered: bool) -> None:
+        self.child(self.opinions, OPINIONS[0] if answered else OPINIONS[1]).inc()
 
     def observe(self, outcome: Outcome) -> None:
         """Counts one finished request. Our enums' members are strings and serve as labels: `.value` is slow."""

@@ -45,8 +45,6 @@ class OpinionDesk:
         self._rests_until = 0.0
         self.cost = settings.timeout / 2
         """Its usual latency in seconds, a moving average."""
-        self.asked = 0
-        self.answered = 0
 
     def wanted(self, estimate: Estimate, decision: Decision) -> bool:
         """Whether asking can save more time than it takes."""
@@ -56,7 +54,6 @@ class OpinionDesk:
 
     async def ask(self, features: Features) -> int | None:
         """The answer's expected length in tokens; None if the classifier does not answer in time."""
-        self.asked += 1
         begun = self._clock()
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -65,7 +62,6 @@ class OpinionDesk:
             self._failed(type(error).__name__)
             return None
         self._failures = 0
-        self.answered += 1
         self.cost += 0.1 * (self._clock() - begun - self.cost)
         return tokens
 

@@ -103,7 +103,9 @@ class RoutedApi(Handler):
     ) -> None:
         """Decides again with the length from a second opinion, if it comes in time."""
         core, exchange = self.core, incoming.exchange
-        if (tokens := await desk.ask(features)) is None:
+        tokens = await desk.ask(features)
+        core.metrics.opinion(answered=tokens is not None)
+        if tokens is None:
             return
         exchange.features = features = replace(features, hint_tokens=tokens)
         exchange.estimate = estimate = core.learned.estimate(features, model)

@@ -69,5 +69,6 @@ async def test_whatever_goes_wrong_the_request_is_served(answer: Script) -> None
         statuses = [(await ask(running.url, VAGUE)).status for _ in range(FAILURES + 3)]
 
         assert statuses == [200] * (FAILURES + 3)
-        assert desk.asked == FAILURES
+        assert running.counted("gateway_second_opinions_total", result="failed") == FAILURES
+        assert running.counted("gateway_second_opinions_total", result="answered") == 0
         assert running.in_flight == 0
