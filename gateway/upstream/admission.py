@@ -113,11 +113,13 @@ class Admission:
         if not (self._urgent or len(self._queue)) or self._serving:
             return
         self._serving = True
+        # One look at the clock for both: what opens between two looks would neither serve nor set the timer.
+        now = self._clock()
         try:
-            self._serve()
+            self._serve(now)
         finally:
             self._serving = False
-        self._arm()
+        self._arm(now)
 
     def changed(self) -> None:
         """Call when endpoints came, went or became unusable: serves what it can, and refuses what none is left for."""
@@ -140,8 +142,7 @@ class Admission:
                 if name in self._pools:
                     self._pools[name].eligible += 1
 
-    def _serve(self) -> None:
-        now = self._clock()
+    def _serve(self, now: float) -> None:
         for waiter in list(self._urgent):
             if waiter.future.done():
                 self._leave(waiter)
@@ -269,14 +270,13 @@ class Admission:
             text = f"no slot became free within {seconds:g} seconds (limits.queue_wait)"
             self._fail(waiter, "queue_wait", NothingAvailable(text, retry_after=self._retry_after(waiter)))
 
-    def _arm(self) -> None:
+    def _arm(self, now: float) -> None:
         """Sets the timer for the next endpoint that may take requests once some time has passed."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self.waiting:
             return
-        now = self._clock()
         pools = [pool for pool in self._pools.values() if pool.eligible and pool.ready < len(pool.endpoints)]
         at = min((pool.opens_at(now) for pool in pools), default=math.inf)
         if math.isfinite(at):

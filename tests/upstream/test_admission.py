@@ -312,6 +312,20 @@ class TestTimeAlone:
 
         assert (await asyncio.wait_for(admit(pools, ("p",)), 60)).pool == "p"
 
+    @pytest.mark.parametrize("steps", range(1, 25))
+    async def test_a_rest_that_ends_between_two_looks_at_the_clock_is_noticed(self, steps: int) -> None:
+        """RETRY-03: however the end of a rest meets the search for a place, who waits is served when it is over."""
+
+        class Creeping(Clock):
+            def __call__(self) -> float:
+                self.now += 0.001
+                return self.now
+
+        pools = still(policy_of(ONE, own={"p": limited(1, wait="1s")}), Creeping())
+        only(pools).rest(steps * 0.001 + 0.0005)
+
+        assert (await pools.admit(("p",))).pool == "p"
+
     async def test_the_wait_is_reported(self) -> None:
         """Metrics: the observer hears of each wait that ended with a place."""
         clock = Clock()
