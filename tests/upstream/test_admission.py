@@ -324,7 +324,7 @@ class TestTimeAlone:
         pools = still(policy_of(ONE, own={"p": limited(1, wait="1s")}), Creeping())
         only(pools).rest(steps * 0.001 + 0.0005)
 
-        assert (await pools.admit(("p",))).pool == "p"
+        assert (await admit(pools, ("p",))).pool == "p"
 
     async def test_the_wait_is_reported(self) -> None:
         """Metrics: the observer hears of each wait that ended with a place."""
