@@ -174,8 +174,9 @@ class StreamRelay:
                 await self._fail(NothingAvailable("this gateway is stopping"))
             raise
         self._read_tail()
-        if tail.error_seen:
-            exchange.result, exchange.error = Result.BACKEND_ERROR, "error_event"
+        if tail.error_seen or self._opened.fault is not None:
+            exchange.result = result_of(502, self._opened.fault)
+            exchange.error = "error_event" if tail.error_seen else "no_answer"
         elif tail.done() or (failure is None and self._whole()):
             exchange.result = Result.OK
         else:
@@ -221,7 +222,7 @@ class StreamRelay:
     def _begin(self, piece: bytes) -> bool:
         """Passes the first piece on, which tells when the back end began, and lets the task look after it."""
         self._exchange.first_byte = now = self._clock()
-        if not self._opened.lease.answered:
+        if not self._opened.lease.answered and self._opened.fault is None:
             self._opened.lease.first_byte(now)
         if self._exchange.on_first:
             self._exchange.on_first(piece)

@@ -23,7 +23,7 @@ _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
 _BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
-_ERROR = re.compile(rb'(?:^|[\r\n])data: ?\{ ?"error"')
+_ERROR = re.compile(rb'(?:^|[\r\n])data: ?\{ ?"error"(?! ?: ?null)')
 
 
 class StreamTail:

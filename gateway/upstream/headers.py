@@ -110,11 +110,15 @@ def downstream_response_headers(upstream_headers: Headers, *, rewritten: bool = 
 
 
 def is_event_stream(headers: Headers) -> bool:
-    """Whether the content type is `text/event-stream`, whatever its case and parameters."""
+    """Whether the content type is `text/event-stream`, whatever its case and parameters, and its events can be read: a
+    stream that is packed although nobody asked for it passes as any other bytes do."""
+    streams = False
     for name, value in headers:
         if name == b"content-type":
-            return value[:17].lower() == b"text/event-stream"
-    return False
+            streams = value[:17].lower() == b"text/event-stream"
+        elif name == b"content-encoding" and value != b"identity":
+            return False
+    return streams
 
 
 def own_location(headers: Headers, url: str) -> Headers:

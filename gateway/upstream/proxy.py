@@ -269,8 +269,8 @@ async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
         return Opened(lease, response, None, streams)
     try:
         first = await response.read()
-        fault = None if streams else fault_of(response, first, streams=False, json=call.json)
-        # A page with a good status does not show that the engine works.
+        fault = fault_of(response, first, streams=streams, json=call.json)
+        # A page or an error with a good status does not show that the engine works.
         if fault is None and not lease.refused:
             lease.first_byte(pools.clock())
         if streams or not response.ended:

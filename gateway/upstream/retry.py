@@ -55,7 +55,7 @@ FIRST_EVENT_BYTES = 65_536
 """A first event longer than this is taken for content."""
 
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
-_ERROR = re.compile(rb'\{\s*"(?:error"\s*:|object"\s*:\s*"error"|type"\s*:\s*"error")')
+_ERROR = re.compile(rb'\{\s*"(?:error"\s*:(?!\s*null)|object"\s*:\s*"error"|type"\s*:\s*"error")')
 
 
 class Moved(ConnectionLost):

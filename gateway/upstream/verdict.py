@@ -21,6 +21,8 @@ PARSED_BYTES = 65_536
 _NO_ANSWER = 0
 _SPACE = b" \t\r\n"
 _EVENTS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_ENDED = re.compile(rb"(?:\s|:[^\r\n]*[\r\n])*data: ?\[DONE\]")
+"""A stream whose first event is its end mark."""
 _ERROR = re.compile(rb'\s*\{\s*(?:"error"\s*:\s*[{"]|"object"\s*:\s*"error"|"type"\s*:\s*"error")')
 
 
@@ -33,7 +35,7 @@ def fault_of(response: Response, body: bytes, *, streams: bool, json: bool) -> i
     if response.status >= 400:
         return None
     if streams:
-        return error_code(body)
+        return _NO_ANSWER if b"[DONE]" in body[:64] and _ENDED.match(body) else error_code(body)
     if not json:
         return _NO_ANSWER if _is_page(response.headers) else None
     if response.status != 200:

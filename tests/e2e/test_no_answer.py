@@ -18,6 +18,7 @@ from tests.stub import Answer, Call, Stub
 PAGE = b"<!doctype html>\n<html><body>Please sign in</body></html>"
 JSON = [("content-type", "application/json")]
 HTML = [("content-type", "text/html; charset=utf-8")]
+EVENTS = [("content-type", "text/event-stream")]
 CUT = b'{"id": "c1", "choices": [{"index": 0, "message": {"role": "assistant"}'
 ERROR = {"error": {"message": "CUDA error", "type": "InternalServerError", "param": None, "code": 500}}
 
@@ -34,6 +35,8 @@ NO_ANSWERS = {
     "error that names a good status": reply({"error": {"message": "CUDA error", "code": 200}}),
     "redirect": text(b"", 302, [("location", "https://login.example/")]),
     "nothing": text(b"", 204),
+    "error event": text(f"data: {json.dumps(ERROR)}\n\ndata: [DONE]\n\n".encode(), 200, EVENTS),
+    "end mark alone": text(b": ping\n\ndata: [DONE]\n\n", 200, EVENTS),
 }
 GOOD = completion(3, 5)
 
@@ -70,11 +73,13 @@ async def test_what_is_no_answer_passes_unchanged_if_there_is_nothing_better(nam
         assert running.in_flight == 0
 
 
-async def test_an_error_in_disguise_that_blames_the_request_is_the_clients() -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_an_error_in_disguise_that_blames_the_request_is_the_clients(stream: bool) -> None:
     """RETRY-02: a 400 that comes with the status 200 goes nowhere else and marks no back end."""
-    wrong = reply({"error": {"message": "too long", "type": "BadRequestError", "code": 400}})
+    error = {"error": {"message": "too long", "type": "BadRequestError", "code": 400}}
+    wrong = text(f"data: {json.dumps(error)}\n\ndata: [DONE]\n\n".encode(), 200, EVENTS) if stream else reply(error)
     async with Stub(wrong) as one, Stub(wrong) as other, gateway(one_pool(one.url, other.url)) as running:
-        answers = [await ask(running.url, chat()) for _ in range(10)]
+        answers = [await ask(running.url, chat(stream=stream)) for _ in range(10)]
         await running.until(lambda: running.counted("gateway_requests_total") == 10)
 
         assert {answer.status for answer in answers} == {200}
@@ -84,8 +89,12 @@ async def test_an_error_in_disguise_that_blames_the_request_is_the_clients() -> 
 
 
 BODY = json.dumps({"choices": [{"index": 0, "message": {"content": "}<html>"}}]}).encode()
+EVENT = b'data: {"error": null, "choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
+STREAM = gzip.compress(EVENT + b"data: [DONE]\n\n")
 ANSWERS: dict[str, tuple[Answer, bytes]] = {
     "packed": ((text(gzip.compress(BODY), 200, [*JSON, ("content-encoding", "gzip")])), gzip.compress(BODY)),
+    "stream without an error": (text(EVENT * 2 + b"data: [DONE]\n\n", 200, EVENTS), EVENT * 2 + b"data: [DONE]\n\n"),
+    "packed stream": (text(STREAM, 200, [*EVENTS, ("content-encoding", "gzip")]), STREAM),
     "spaced": (text(b" \r\n" + BODY + b"\n\n", 200, JSON), b" \r\n" + BODY + b"\n\n"),
     "without a type": (text(BODY), BODY),
     "infinite": (text(b'{"logprob": -Infinity, "x": NaN}', 200, JSON), b'{"logprob": -Infinity, "x": NaN}'),
