@@ -102,6 +102,10 @@ class Upload:
         value = self._field.value
         return None if value is None else value.decode("utf-8", "replace")
 
+    def again(self) -> bool:
+        """Whether `stream` can be called once more."""
+        return not self._under_way
+
     def stream(self, served: str | None) -> AsyncIterator[bytes]:
         """The form for one attempt, under the model's served name; None leaves it as it is.
 
@@ -124,11 +128,11 @@ class Upload:
                 yield piece
         if self.whole:
             return
-        self._under_way = True
+        kept, self._under_way = self.size, True
         async for piece in self._pieces:
             self.size += len(piece)
             yield piece
-        self.whole = True
+        self.whole, self._under_way = True, self.size > kept
 
     def _kept(self, start: int, stop: int | None = None) -> Iterator[bytes]:
         self._held.seek(start)

@@ -49,6 +49,8 @@ class Plan:
     """The request is a stream whose client does not say whether it wants usage: the gateway may ask for itself."""
     exclude: frozenset[str] = frozenset()
     """URLs of endpoints that can't serve the request."""
+    again: Callable[[], bool] = lambda: True
+    """Whether `body` can be asked for once more."""
 
 
 async def admit(
@@ -181,6 +183,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         body=body,
         pools=plan.pools,
         exclude=plan.exclude,
+        again=plan.again,
         attempts=max(policy.pools[plan.pools[0]].retry.attempts - incoming.exchange.attempts, 1),
         wait_for_first=policy.server.heartbeat is None or early is not None,
         work=partial(work_of, decision),

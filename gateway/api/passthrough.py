@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 from gateway.api.body import read_body
@@ -81,11 +82,8 @@ class PassThrough(Handler):
             model = named(policy, asked)
             size = head.content_length or upload.size
             await admit(self.core, incoming, model, size // BYTES_PER_TOKEN, 0, watch=False)
-            await self._forward(
-                self.core,
-                incoming,
-                plan_for(incoming, model, asked, lambda served: upload.stream(served if asked else None)),
-            )
+            plan = plan_for(incoming, model, asked, lambda served: upload.stream(served if asked else None))
+            await self._forward(self.core, incoming, replace(plan, again=upload.again))
         finally:
             upload.close()
 

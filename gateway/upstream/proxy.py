@@ -72,6 +72,8 @@ class Call:
     """The answer comes in pieces, if it is a good one."""
     json: bool = False
     """A good answer is a JSON object, or a stream of events."""
+    again: Callable[[], bool] = lambda: True
+    """Whether the body can be given once more."""
     priority: int = 0
     key: str | None = None
     exclude: frozenset[str] = frozenset()
@@ -204,7 +206,7 @@ class Attempts:
     async def _follow(self, reason: str, lease: Lease, opened: Opened | None) -> Lease | None:
         """A place for the next attempt, or None where there is to be none. Ends the one before."""
         call, admission, now = self._call, self._pools.admission, self._pools.clock()
-        if reason not in FREE and self.count >= call.attempts:
+        if (reason not in FREE and self.count >= call.attempts) or not call.again():
             return None
         pool = self._pools.find(lease.pool)
         # What a broken endpoint had is moved, not added: the budget is for repeating what others would meet as well.
@@ -248,7 +250,8 @@ class Attempts:
         if self._moved or self._task is None:
             return
         call = self._call
-        elsewhere = self.count < call.attempts and self._pools.admission.worth_waiting(tuple(call.pools), self._tried)
+        elsewhere = self.count < call.attempts and call.again()
+        elsewhere = elsewhere and self._pools.admission.worth_waiting(tuple(call.pools), self._tried)
         if elsewhere or anyway:
             self._moved, self._ended = True, not elsewhere
             self._task.cancel()

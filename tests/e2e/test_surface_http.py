@@ -109,6 +109,32 @@ class TestUploads:
                 assert (await ask(running.url, MODEL + FILE + END, PATH, headers=FORM)).status == 200
 
 
+    async def test_an_upload_that_has_gone_too_far_is_not_retried(self) -> None:
+        """RETRY-04: the back end's own answer comes back, and no other place is taken for what cannot be sent again."""
+        busy = reply({"error": {"message": "full", "code": 503}}, 503, [("retry-after", "7")])
+        form = MODEL + FILE + bytes(3 * HELD_IN_MEMORY) + END
+        async with Stub(busy) as one, Stub(busy) as other, gateway(one_pool(one.url, other.url)) as running:
+            got = await ask(running.url, form, PATH, headers=FORM)
+            await running.until(lambda: running.counted("gateway_requests_total", outcome="backend_error") == 1)
+
+            assert (got.status, got.header("retry-after")) == (503, "7")
+            assert len(one.requests) + len(other.requests) == 1
+            assert running.counted("gateway_retries_total") == 0
+            assert sum(endpoint.started for endpoint in running.core.pools["plain"].endpoints) == 1
+
+    async def test_a_small_chunked_upload_can_be_sent_again(self) -> None:
+        """RETRY-07: all of it has been kept, though no length told so."""
+        form = MODEL + FILE + END
+        busy, good = reply({}, 503), reply({"text": "hi"})
+        async with Stub(busy) as one, Stub(good) as other, gateway(one_pool(one.url, other.url)) as running:
+            for _ in range(4):
+                async with connected(running.url) as client:
+                    client.writer.write(head("transfer-encoding: chunked"))
+                    client.writer.write(b"%x\r\n%b\r\n0\r\n\r\n" % (len(form), form))
+                    assert (await asyncio.wait_for(client.answer(), 60)).json() == {"text": "hi"}
+            assert len(one.requests) > 0
+
+
 class TestPackedBodies:
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings"])
     async def test_a_packed_body_goes_on_unpacked(self, path: str) -> None:
