@@ -108,7 +108,6 @@ class TestUploads:
             for _ in range(6):
                 assert (await ask(running.url, MODEL + FILE + END, PATH, headers=FORM)).status == 200
 
-
     async def test_an_upload_that_has_gone_too_far_is_not_retried(self) -> None:
         """RETRY-04: the back end's own answer comes back, and no other place is taken for what cannot be sent again."""
         busy = reply({"error": {"message": "full", "code": 503}}, 503, [("retry-after", "7")])
