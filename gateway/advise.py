@@ -32,6 +32,7 @@ from gateway.policy.load import load_policy
 from gateway.policy.schema import Policy
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
+from gateway.settings import number
 from gateway.telemetry.checklist import MtpReport
 from gateway.telemetry.spec_decode import acceptance
 from gateway.telemetry.tpot import DEVIATIONS
@@ -56,17 +57,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _some_seconds(text: str) -> float:
-    seconds = float(text)
+    seconds = number(text)
     if not 0 < seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
     return seconds
 
 
 def main(args: argparse.Namespace) -> int:
     configure("text", "warning")
     policy = load_policy(args.policy, os.environ)
-    found = asyncio.run(look(policy, max(args.seconds, 2.0), quiet=args.json))
     console = Console()
+    found = asyncio.run(look(policy, max(args.seconds, 2.0), quiet=args.json or not console.is_terminal))
     if args.json:
         print(json.dumps(found, ensure_ascii=False, indent=2))
     elif found["reached"]:

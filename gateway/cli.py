@@ -6,6 +6,8 @@ Exit codes: 0 done, 1 the input or a check failed, 2 wrong usage. Errors are one
 from __future__ import annotations
 
 import argparse
+import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -74,7 +76,21 @@ VERBS = (
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The console script: runs the command line (by default this process's) and exits with its code."""
+    _open_streams()
     sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def _open_streams() -> None:
+    """Lets every verb read and write its streams, whatever the process was started with.
+
+    A closed one becomes the null device, and what a locale's encoding lacks is written as an escape.
+    """
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115 - it lasts as long as the process
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name) or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+        setattr(sys, name, stream)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -85,6 +101,11 @@ def run(argv: Sequence[str]) -> int:
         args.refuse(f"unrecognized arguments: {' '.join(unknown)}{_meant(args, unknown[0])}")
     try:
         code: int = args.verb(args)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads the output has seen enough, as `| head` does.
+        _drop_output()
+        return 1
     except (PolicyInvalid, GatewayError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -95,8 +116,17 @@ def run(argv: Sequence[str]) -> int:
         return 130
     except OSError as error:
         print(f"gateway: {error.strerror or error}{f': {error.filename}' if error.filename else ''}", file=sys.stderr)
+        _drop_output()
         return 1
     return code
+
+
+def _drop_output() -> None:
+    """Discards output that cannot be written, about which Python would complain once more at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _meant(args: argparse.Namespace, word: str) -> str:

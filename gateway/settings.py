@@ -6,6 +6,8 @@ What belongs to a deployment (addresses, files, process count) is here; what bel
 from __future__ import annotations
 
 import argparse
+import math
+import os
 import socket
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
@@ -81,6 +83,27 @@ def port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port; it must be a number from 0 to 65535")
     return int(text)
+
+
+def number(text: str) -> float:
+    """A number for `argparse`'s `type`; NaN, which is within no bounds, for what is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def output_file(text: str) -> Path:
+    """A file to write at the end, for `argparse`'s `type`. Raises ArgumentTypeError if that is bound to fail, so that
+    no long run is lost to a mistyped folder."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder; name a file")
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{text}: there is no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written")
+    return path
 
 
 def check_free(host: str, port: int) -> None:

@@ -11,7 +11,6 @@ import argparse
 import math
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from gateway.bench.breakeven_report import Measured, crossover, render
 from gateway.bench.client import Endpoint, Target, UsageError
@@ -22,6 +21,7 @@ from gateway.bench.session import add_common, add_pair, count, counts, opened, p
 from gateway.bench.stall import Stall
 from gateway.figures.report import Report
 from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
+from gateway.settings import output_file
 from gateway.telemetry.spec_decode import Acceptance
 
 LENGTHS = "1,2,4,8,16,32,64,128,256,512,1024"
@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="set it as your traffic does: acceptance and plain step time depend on it (%(default)g, greedy)",
     )
     parser.add_argument("--k", type=count, help="draft tokens (default: from the MTP engine's counters)")
-    parser.add_argument("--profile", type=Path, metavar="FILE", help="write the speed profile (FILE.yaml)")
+    parser.add_argument("--profile", type=output_file, metavar="FILE", help="write the speed profile (FILE.yaml)")
     parser.add_argument("--hardware", default="measured", metavar="NAME", help="its name in the profile (%(default)s)")
     parser.add_argument("--architecture", choices=["dense", "moe"], help="if the model's name does not show it")
     add_common(parser, runs=3)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from gateway.bench import breakeven, depth, load, longform, short, slices
 from gateway.bench.session import Measurement, run
+from gateway.settings import output_file
 
 
 class Kind(NamedTuple):
@@ -47,8 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     estimator.add_argument("--traces", type=Path, metavar="DIR", help="traces (CSV); default: `traces` beside the data")
     estimator.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown tables")
-    estimator.add_argument("--points", type=Path, metavar="CSV", help="write predicted and actual lengths, for a plot")
-    estimator.add_argument("--svg", type=Path, metavar="FILE", help="draw predicted against actual lengths")
+    estimator.add_argument(
+        "--points", type=output_file, metavar="CSV", help="write predicted and actual lengths, for a plot"
+    )
+    estimator.add_argument("--svg", type=output_file, metavar="FILE", help="draw predicted against actual lengths")
     estimator.add_argument("--quick", action="store_true", help="a part of the data and small models: a check only")
     estimator.add_argument("--seed", type=int, default=0)
 

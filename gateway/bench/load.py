@@ -22,6 +22,7 @@ from gateway.bench.session import add_common, count, opened, target
 from gateway.bench.sources import data, filler, published, published_dict
 from gateway.bench.summary import latencies, percentile
 from gateway.figures.report import Plot, Report, Series, Table
+from gateway.settings import number
 
 QUANTILES = (50, 90, 95, 99)
 QUICK_REQUESTS = 40
@@ -259,14 +260,14 @@ def _told(slo: dict[str, float]) -> str:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return value
 
 
 def _share(text: str) -> float:
     try:
         return _positive(text)
-    except (ValueError, argparse.ArgumentTypeError):
+    except argparse.ArgumentTypeError:
         raise UsageError(f"--mix: {text!r} is not a share; write TASK=SHARE, as code=0.5") from None

@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol
 
@@ -20,6 +19,7 @@ from gateway.bench.client import BenchError, Endpoint, Target, UsageError
 from gateway.bench.drive import Tick
 from gateway.figures.html import page
 from gateway.figures.report import Report
+from gateway.settings import number, output_file
 
 INTERRUPTED = 130
 GATEWAY_SETTLE = 2.5
@@ -134,7 +134,7 @@ def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:
         "(%(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained HTML report")
+    parser.add_argument("--html", type=output_file, metavar="FILE", help="write a self-contained HTML report")
     parser.add_argument("--quick", action="store_true", help="a small part of it: a check, not a result to quote")
 
 
@@ -170,17 +170,16 @@ def pair(args: argparse.Namespace) -> tuple[Target, Target]:
 
 def count(text: str) -> int:
     """argparse type: a whole number of at least 1."""
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return int(text)
 
 
 def seconds(text: str) -> float:
     """argparse type: seconds from 0 to 600."""
-    value = float(text)
+    value = number(text)
     if not 0.0 <= value <= 600.0:
-        raise argparse.ArgumentTypeError("must lie between 0 and 600")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from 0 to 600")
     return value
 
 

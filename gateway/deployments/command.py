@@ -11,6 +11,7 @@ from gateway.deployments.memory import Load
 from gateway.deployments.recipe import Refused, Wish, make, usual_sequences
 from gateway.deployments.render import FORMS, memory_table, render
 from gateway.deployments.versions import Version
+from gateway.settings import number
 
 CONTEXT = 16384
 CONCURRENCY = 8
@@ -138,16 +139,16 @@ def _usage(message: str) -> int:
 
 def _whole(least: int, most: int = 10**7) -> Callable[[str], int]:
     def whole(text: str) -> int:
-        value = int(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{value} is not in {least}..{most}")
-        return value
+        value = number(text)
+        if not least <= value <= most or value % 1:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number in {least}..{most}")
+        return int(value)
 
     return whole
 
 
 def _share(text: str) -> float:
-    value = float(text)
+    value = number(text)
     if not 0.05 <= value <= 0.98:
-        raise argparse.ArgumentTypeError(f"{value} is not in 0.05..0.98")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share in 0.05..0.98")
     return value

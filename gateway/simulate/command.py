@@ -9,13 +9,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from gateway.figures.report import Report as Reported
+from gateway.settings import output_file
 from gateway.simulate import measured, report, validate_report
 from gateway.simulate.arms import ARMS
 from gateway.simulate.hardware import MACHINES, MODELS
@@ -74,7 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=_positive, default=os.cpu_count() or 1, help="processes (%(default)s)")
     parser.add_argument(
-        "--html", type=Path, metavar="FILE", help="with --plan or --validate: write a self-contained page with plots"
+        "--html",
+        type=output_file,
+        metavar="FILE",
+        help="with --plan or --validate: write a self-contained page with plots",
     )
     add_plan_arguments(parser)
 
