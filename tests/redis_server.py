@@ -92,6 +92,10 @@ class RedisServer:
         """Makes the server a replica of nobody that answers, which refuses writes with READONLY."""
         assert self.command("REPLICAOF", "127.0.0.1", "1").startswith("+OK")
 
+    def refuse_for_memory(self) -> None:
+        """Lets the server refuse writes with OOM."""
+        assert self.command("CONFIG", "SET", "maxmemory", "1").startswith("+OK")
+
     def make_writable(self) -> None:
         assert self.command("REPLICAOF", "NO", "ONE").startswith("+OK")
 

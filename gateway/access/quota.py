@@ -77,7 +77,7 @@ class Quota:
         """Debt that is on its way to the store."""
         self._epoch: bytes | None = None
         self._free: int | None = None
-        self._heard = float("-inf")
+        self._heard = self._shared_out = float("-inf")
         self._denied_until = self._retry_at = float("-inf")
         self._refilling: asyncio.Future[Grant | None] | None = None
 
@@ -99,6 +99,7 @@ class Quota:
         What the store said within a slot of the window holds against the share: one late answer among prompt ones must
         not let through what the other replicas have used.
         """
+        self._shared_out = now
         fits = self._own.used(now) + min(need, self._share) <= self._share
         if fits and self._free is not None and now - self._heard < self.window / WINDOW_SLOTS and self._store.shared:
             fits = need <= self._free + self._balance - self._debt - self._telling
@@ -180,9 +181,9 @@ class Quota:
                 self._give_back(self._leases.popleft())
 
     def remaining(self, now: float) -> int:
-        """Units left, as far as this replica knows."""
+        """Units left, as far as this replica knows; of its share, where that has lately decided."""
         left = self._share - self._own.used(now)
-        if self._store.shared:
+        if self._store.shared and now - self._shared_out >= self.window / WINDOW_SLOTS:
             left = self.capacity - self._own.used(now)
             if self._free is not None and now - self._heard < self.window:
                 left = min(left, self._free + self._balance)

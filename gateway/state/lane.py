@@ -10,18 +10,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 from gateway.state.link import Link
 from gateway.state.scripts import Script
 
 log = logging.getLogger("gateway.state")
+
+_WORD = re.compile(r"(?<![\w.])(?!ERR\b)[A-Z]{3,16}(?= )")
 
 
 class Pipeline(Protocol):
@@ -140,7 +143,7 @@ class Lane:
             # redis-py raises classes with no common base (cluster errors), the socket raises its own, and a fault of
             # the client library must not end this task either: whatever it is, shared state is out of reach.
             log.debug("shared state: a pipeline failed", exc_info=error)
-            self.link.failed(type(error).__name__)
+            self.link.failed(_named(error))
             await self._drop_client()
             return [None] * len(commands)
         finally:
@@ -148,7 +151,7 @@ class Lane:
         self.strikes = self.strikes + 1 if self._clock() - began > self.slow_after else 0
         failures = [reply for reply in replies if isinstance(reply, Exception)]
         if failures:
-            self.link.failed(type(failures[0]).__name__)
+            self.link.failed(_named(failures[0]))
             await self._drop_client()
         else:
             self.link.succeeded()
@@ -179,6 +182,12 @@ class Lane:
         rows = list(self._queue)
         self._queue.clear()
         _deliver(rows, [None] * len(rows))
+
+
+def _named(error: Exception) -> str:
+    """Its class, and the word with which Redis says why it refuses, such as OOM or READONLY."""
+    word = _WORD.search(str(error)) if type(error) is ResponseError else None
+    return type(error).__name__ + (f" {word[0]}" if word else "")
 
 
 def _deliver(rows: list[tuple[Command, asyncio.Future[Any]]], replies: list[Any]) -> None:

@@ -15,6 +15,7 @@ log = logging.getLogger("gateway.state")
 THRESHOLD = 3
 FIRST_PAUSE = 0.25
 LONGEST_PAUSE = 2.0
+_NEVER = "NotYetReached"
 
 
 class Link:
@@ -23,7 +24,7 @@ class Link:
     def __init__(self, name: str, *, clock: Callable[[], float], wall: Callable[[], float], rng: Random) -> None:
         self.connected = False
         self.since = wall()
-        self.error: str | None = "NotYetReached"
+        self.error: str | None = _NEVER
         self._name = name
         self._clock, self._wall, self._rng = clock, wall, rng
         self._failures = 0
@@ -47,13 +48,18 @@ class Link:
         self._pause = FIRST_PAUSE
 
     def failed(self, error: str) -> None:
-        """`error` is a class name: it goes into logs and `/ready`, where a message could quote an address."""
+        """`error` is a class name, perhaps with Redis' own word: it goes into logs and `/ready`, where a message could
+        quote an address."""
         self._failures += 1
         if self.connected and self._failures < THRESHOLD:
             return
         if self.connected:
             log.warning("shared state: %s is lost (%s); this replica continues with its own view", self._name, error)
             self.connected, self.since = False, self._wall()
+        elif self.error == _NEVER:
+            log.warning(
+                "shared state: %s cannot be reached (%s); this replica continues with its own view", self._name, error
+            )
         self.error = error
         self._retry_at = self._clock() + self._pause * self._rng.uniform(0.5, 1.0)
         self._pause = min(self._pause * 2, LONGEST_PAUSE)

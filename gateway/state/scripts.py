@@ -6,6 +6,8 @@ granted unit may still be spent. So in any window as long as the limit's, no mor
 
 Exchange: a hash with one field per replica; each writes its own field only, stamped, and reads all. What is not
 renewed within its time to live is removed by whoever comes next.
+
+After a fail-over Redis' clock may be behind: what lies further ahead than it could be kept is treated as gone.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ for i = 1, #rows, 2 do
     epoch = rows[i + 1]
   else
     local s, n = tonumber(rows[i]), tonumber(rows[i + 1])
-    if s < slot - keep then dead[#dead + 1] = rows[i]
+    if s < slot - keep or s > slot + keep then dead[#dead + 1] = rows[i]
     else used = used + n; counts[s] = n end
   end
 end
@@ -88,7 +90,7 @@ local rows = redis.call('HGETALL', KEYS[1])
 local live = {}
 for i = 1, #rows, 2 do
   local stamp = tonumber(string.sub(rows[i + 1], 1, 16))
-  if stamp and stamp >= now - ttl_us then live[#live + 1] = {stamp, rows[i], string.sub(rows[i + 1], 17)}
+  if stamp and math.abs(now - stamp) <= ttl_us then live[#live + 1] = {stamp, rows[i], string.sub(rows[i + 1], 17)}
   else redis.call('HDEL', KEYS[1], rows[i]) end
 end
 table.sort(live, function(a, b) return a[1] > b[1] end)

@@ -14,6 +14,7 @@ from gateway.access.limits import Limits
 from gateway.access.ticket import Limit, Ticket
 from gateway.errors import TooManyRequests
 from gateway.policy.schema import AccessKey
+from gateway.state.link import THRESHOLD
 from gateway.state.redis import RedisStore
 from gateway.state.store import WINDOW_SLOTS, View
 from gateway.types import Usage
@@ -130,6 +131,20 @@ async def test_a_refused_flood_does_not_ask_each_time(server: RedisServer) -> No
     assert caught.value.retry_after
     assert 55 <= caught.value.retry_after <= 62
     assert commands < 30
+
+
+async def test_what_remains_is_the_share_while_the_store_is_lost(server: RedisServer) -> None:
+    """REDIS-01: a replica that refuses by its share does not tell its client that the others' part remains."""
+    key = make_key(requests_per_minute=10)
+    async with gateways(server.url, 2, deadline=0.1, patience=0.005) as ((store, limits), _):
+        server.freeze()
+        for _ in range(THRESHOLD):
+            await store.sync()
+        passed = [await admitted(limits, key) for _ in range(7)]
+
+        assert sum(passed) == 5
+        assert limits.standing(key)[Limit.REQUESTS].remaining == 0
+        server.thaw()
 
 
 async def test_tokens_are_settled_across_replicas(server: RedisServer) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.state.store import Ask, EndpointView, View
+from gateway.state.views import pack
 from tests.redis_server import RedisServer, redis_server
 from tests.state.stores import eventually, hurry, make_store, replicas, reserve
 
@@ -137,6 +138,22 @@ async def test_a_dead_replicas_view_expires_and_a_live_ones_does_not(server: Red
         assert watcher.others.keys == {"alpha": 1}
     for store in (alive, dead, watcher):
         await store.aclose()
+
+
+async def test_a_clock_that_went_back_does_not_keep_the_dead(server: RedisServer) -> None:
+    """REDIS-07: after a fail-over to a Redis whose clock is an hour behind, neither a dead replica's view nor units
+    that were counted in what is now the future hold for that hour."""
+    ahead = int((time.time() + 3600) * 1e6)
+    async with replicas(server.url) as (store,):
+        assert await reserve(store)
+        server.command("HSET", "gateway:limit:k:requests", str(ahead // 1_000_000), "10")
+        server.command("HSET", "gateway:views", "dead", f"{ahead:016d}" + pack(View(keys={"alpha": 5})).decode())
+        await store.sync()
+        grant = await reserve(store)
+
+        assert grant
+        assert grant.units == 1
+        assert store.others.replicas == 0
 
 
 async def test_a_replica_that_leaves_is_gone_at_once(server: RedisServer) -> None:

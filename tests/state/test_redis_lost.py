@@ -84,14 +84,29 @@ async def test_one_failure_is_no_loss(server: RedisServer) -> None:
         assert grant.units == 1
 
 
-async def test_a_redis_that_is_not_there_at_the_start_is_found_later() -> None:
-    """A gateway starts without its Redis, and says so."""
+@pytest.mark.parametrize(("fault", "told"), [("make_read_only", "readonly"), ("refuse_for_memory", "oom")])
+async def test_the_reason_of_a_refusal_is_named(server: RedisServer, fault: str, told: str) -> None:
+    """REDIS-02: who reads `/ready` learns why Redis refuses, and not only that it does."""
+    async with replicas(server.url, **FAST) as (store,):
+        getattr(server, fault)()
+        await eventually(lambda: not store.status().connected)
+        error = store.status().error
+
+        assert error
+        assert told in error.lower().replace("outofmemory", "oom")
+
+
+async def test_a_redis_that_is_not_there_at_the_start_is_found_later(caplog: pytest.LogCaptureFixture) -> None:
+    """A gateway starts without its Redis, and says so, in its log once."""
     server = RedisServer()
     store = make_store(server.url, **FAST)
     await store.start(View)
     try:
         assert not store.status().connected
         assert store.status().error == "ConnectionError"
+        await eventually(lambda: store._bulk.link._failures > 2)
+        said = [row.getMessage() for row in caplog.records if row.levelname == "WARNING"]
+        assert sum("redis cannot be reached (ConnectionError)" in text for text in said) == 1
 
         server.start()
         await eventually(lambda: store.status().connected)
