@@ -31,6 +31,7 @@ from gateway.upstream.client import Headers
 
 log = logging.getLogger("gateway.request")
 
+STOPPING = "this gateway is stopping; another replica will serve this"
 HEADER_BYTES = 65_536
 """Far more than any client sends, and less than a back end's own server accepts."""
 
@@ -72,7 +73,7 @@ class Handler:
         try:
             if core.draining:
                 core.turned_away += 1
-                raise NothingAvailable("this gateway is stopping; another replica will serve this", retry_after=1)
+                raise NothingAvailable(STOPPING, retry_after=1)
             core.pools.shedder.check(core.running)
             if head.size > HEADER_BYTES:
                 raise HeadersTooLarge(f"the headers have {head.size} bytes; this gateway accepts {HEADER_BYTES}")
@@ -84,9 +85,10 @@ class Handler:
         except ClientLeft:
             exchange.result = Result.CLIENT_CLOSED
         except asyncio.CancelledError:
-            exchange.result = Result.OK if exchange.whole else Result.CLIENT_CLOSED
             if not down.absorb_cancel():
+                await _cut(core, active, exchange, down, dialect)
                 raise
+            exchange.result = Result.OK if exchange.whole else Result.CLIENT_CLOSED
         except Exception:
             # A fault of ours: the traceback shows code and never the body; the client gets an error in the usual shape.
             log.exception("request %s failed inside the gateway", exchange.request_id)
@@ -123,6 +125,17 @@ async def _answer(
     if closing:
         headers.append((b"connection", b"close"))
     await send_error(down, error, dialect.body(error), headers)
+
+
+async def _cut(core: Core, active: Active, exchange: Exchange, down: Downstream, dialect: Dialect) -> None:
+    """Ends a request that the server's stop has cut: neither its client nor its back end is to blame."""
+    if exchange.lease is not None:
+        exchange.lease.blameless = True
+    if down.started and exchange.lease is not None:
+        # A stream's relay has told its client; a whole answer's connection is cut.
+        exchange.result, exchange.error = Result.TRUNCATED, "nothing_available"
+        return
+    await _answer(core, active, exchange, down, dialect, NothingAvailable(STOPPING, retry_after=1), closing=True)
 
 
 def _result_of(error: GatewayError) -> Result:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pytest
@@ -21,19 +22,23 @@ from tests.e2e.events import DONE, delta
 from tests.gateways import one_pool
 from tests.ports import free_port
 from tests.raw_client import ask, chat, connected, get
-from tests.stub import Stub
+from tests.stub import Call, Stub
 
 PATH = "/v1/chat/completions"
 OPENMETRICS = (("accept", "application/openmetrics-text; version=1.0.0"),)
 
 
 @asynccontextmanager
-async def process(policy: Path, *options: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+async def process(
+    policy: Path, *options: str, log: IO[bytes] | None = None
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
     """`gateway serve` on a free port; yields the process and its URL once it answers, for which it has a minute."""
     port = free_port()
     made = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--policy", str(policy), "--port", str(port), *options),
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=log,
+        stderr=log,
     )
     url = f"http://127.0.0.1:{port}"
     try:
@@ -117,6 +122,34 @@ async def test_a_stream_beyond_the_grace_is_told_so(tmp_path: Path) -> None:
             assert b"[DONE]" not in rest
             assert await asyncio.wait_for(gateway.wait(), 60) == 0
             await stub.until(lambda: stub.open == 0)
+
+
+async def test_what_the_stop_cuts_is_told_and_counted_so(tmp_path: Path) -> None:
+    """OPS-01, ERROR-01: an answer that has not begun is 503 with Retry-After in the usual form, a stream that has is
+    truncated; no client is said to have left."""
+    begun = stream(delta("one"), finish=False)
+
+    async def answer(call: Call) -> None:
+        await (begun(call) if b"true" in call.request.body else call.hang())
+
+    async with Stub(answer) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url) + "server: {grace: 200ms}\n")
+        with (tmp_path / "log").open("wb") as log:
+            async with process(policy, "--log-format", "json", log=log) as (gateway, url), connected(url) as client:
+                await client.send(PATH, json.dumps(chat(stream=True)).encode())
+                await client.head()
+                await client.chunk()
+                whole = asyncio.create_task(ask(url, chat(stream=False)))
+                await stub.until(lambda: len(stub.requests) == 2)
+                gateway.send_signal(signal.SIGTERM)
+                got = await whole
+                await asyncio.wait_for(gateway.wait(), 60)
+
+        rows = [json.loads(line) for line in (tmp_path / "log").read_text("utf-8").splitlines() if '"request"' in line]
+        assert (got.status, got.header("retry-after")) == (503, "1")
+        assert b'"code": "nothing_available"' in got.body
+        assert sorted((row["result"], row["status"]) for row in rows) == [("rejected", 503), ("truncated", 200)]
 
 
 async def test_workers_count_as_one(tmp_path: Path) -> None:
