@@ -11,11 +11,20 @@ from gateway.profiles.catalog import (
     match_profile,
     parse_catalog,
 )
-from gateway.profiles.speed import MAX_DRAFT_TOKENS, Acceptance, Attention, Decode, Prefill, Profile
+from gateway.profiles.speed import (
+    MAX_DRAFT_TOKENS,
+    STEPS_TO_FIRST,
+    Acceptance,
+    Attention,
+    Decode,
+    Prefill,
+    Profile,
+)
 
 __all__ = [
     "DEFAULT_HARDWARE",
     "MAX_DRAFT_TOKENS",
+    "STEPS_TO_FIRST",
     "Acceptance",
     "Attention",
     "Catalog",

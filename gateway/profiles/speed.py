@@ -28,6 +28,10 @@ MAX_DRAFT_TOKENS = 16
 DEFAULT_CONTEXT = 512.0
 """Tokens of context per sequence where the caller does not know better."""
 
+STEPS_TO_FIRST = 2.5
+"""Steps from a newcomer's arrival beside others to its first token: half of the one under way, the one behind it, which
+an engine that schedules ahead has fixed already (vLLM by default), and the one that computes its prompt."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attention:
@@ -171,14 +175,10 @@ class Profile:
         return self.step_seconds(running if running > 1.0 else 1.0, k, context) / self.by_task[task].lengths[k]
 
     def ttft(self, input_tokens: float, running: float, k: int = 0) -> float:
-        """Seconds from arrival to the first token, with no queue, beside `running` other requests.
-
-        A newcomer waits half a step on average, then shares its prefill's step with the running batch. A real engine
-        schedules ahead, so beside 5 to 20 others first tokens came 8 to 22 ms later than this (E4B on an H200).
-        """
+        """Seconds from arrival to the first token, with no queue, beside `running` other requests."""
         if running < 1.0:
             return self.prefill_seconds(input_tokens, k)
-        return 1.5 * self.step_seconds(running, k) + self.prefill_stall_seconds(input_tokens, k)
+        return STEPS_TO_FIRST * self.step_seconds(running, k) + self.prefill_stall_seconds(input_tokens, k)
 
     def break_even(self, running: float, k: int, context: float = DEFAULT_CONTEXT) -> float:
         """The mean acceptance length above which drafting k tokens pays at this batch size."""

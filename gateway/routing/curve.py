@@ -9,11 +9,14 @@ join F more, and each of their tokens its time. So a step lasts on average
 
 and a request of N expected output tokens, and a prompt of tau seconds that are not cached, takes
 
-    first   = (1.5 T + F (1 - p) + tau) * learned
+    first   = (2.5 T + F (1 - p) + tau) * learned
     decode  = steps(N - 1) T * learned      steps(n) = n / mu + (v + mu^2 - mu) / (2 mu^2)
     imposed = (decode e + n (F (1 - p) + tau) / D) / (1 - e)
 
-with mean mu and variance v of the tokens per step that its task's acceptance gives (renewal theory: the last step is
+The 2.5 steps are half of the one under way, the one behind it, which an engine that schedules ahead has fixed already,
+and the one that computes the prompt.
+
+mu and v are mean and variance of the tokens per step that its task's acceptance gives (renewal theory: the last step is
 not used up, which is why drafting saves nothing on two tokens). `imposed` is what the request costs all others, in
 seconds of their time in sum: its prompt stalls n of them, its tokens make steps longer. D = 1 - g - lambda F (1 - p)
 is the share of the time that is left for decoding at the margin, e = B s' / (T D) the elasticity of the step. Both
@@ -28,7 +31,7 @@ from __future__ import annotations
 import math
 from copy import copy
 
-from gateway.profiles import Profile
+from gateway.profiles import STEPS_TO_FIRST, Profile
 from gateway.routing.learned import Effects
 from gateway.routing.mix import MOST_STALLED, Mix
 from gateway.types import CostTerms, PoolLoad, Task
@@ -107,7 +110,7 @@ class Curve:
         fresh = input_tokens - cached if input_tokens - cached > 1.0 else 1.0
         stall = self._fixed * alone + fresh / self._rate
         slower = _exp(self.ttft.log(bucket_of(others)))
-        first = slower * (1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
+        first = slower * (STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
         saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
         wait = waiting / up * (mix.residence or first) / max(others, 1.0) if waiting else 0.0
         decode = imposed = elastic = 0.0
@@ -142,7 +145,7 @@ class Curve:
         """To the first token beside `others`, for a prompt of `fresh` tokens that are not cached."""
         step, _, alone, _ = self._pace(others)
         stall = self._fixed * alone + fresh / self._rate
-        first = 1.5 * step + stall if others >= 1.0 else self._light(fresh, others, step, stall)
+        first = STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall)
         return first * _exp(self.ttft.log(bucket_of(others)))
 
     def decode_seconds(self, tokens: float, task: Task, others: float) -> float:
@@ -261,4 +264,4 @@ class Curve:
     def _light(self, fresh: float, others: float, step: float, stall: float) -> float:
         """Time to the first token beside less than one other: between an idle engine's and a running one's."""
         idle = self.profile.prefill_seconds(fresh, self.k)
-        return idle + others * (1.5 * step + stall - idle) if others else idle
+        return idle + others * (STEPS_TO_FIRST * step + stall - idle) if others else idle

@@ -5,8 +5,10 @@
 
 Nothing here sleeps or knows asyncio, so that a server can play it in real time and a simulation can play a day in a
 second. A step decodes every running sequence whose prompt is computed (1 + k tokens each under drafting) and spends
-what is left of the token budget on prompts, first come first served. Its time is the profile's decode step plus the
-stall of the prefills in it. A request that is aborted between `begin` and `commit` gets nothing from the step.
+what is left of the token budget on prompts, first come first served. The engine schedules ahead, as vLLM does by
+default: a step is fixed when the one before it begins, so no prompt that came later is in it. An idle engine begins at
+once. A step's time is the profile's decode step plus the stall of the prefills in it. A request that is aborted between
+`begin` and `commit` gets nothing from the step.
 """
 
 from __future__ import annotations
@@ -99,8 +101,9 @@ class Engine:
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
         self._step: _Step | None = None
+        self._began = 0.0
         self._ended: float | None = None
-        """When the last step ended."""
+        """When the last step began and ended."""
 
     @property
     def running(self) -> int:
@@ -146,6 +149,7 @@ class Engine:
         seconds = self._seconds(decoding, prompt_tokens, pause=now != self._ended) * self.slowdown
         computed = len(decoding) * (self.settings.k + 1) + prompt_tokens
         self._step = _Step(now + seconds, decoding, prefilling, computed)
+        self._began = now
         return self._step.ends
 
     def commit(self) -> list[Event]:
@@ -186,15 +190,19 @@ class Engine:
         return seconds
 
     def _schedule_prefills(self, now: float, budget: int) -> list[tuple[Sequence, int]]:
-        """Spends `budget` tokens on prompts begun before, then on new ones while seats and blocks last."""
+        """Spends `budget` tokens on prompts begun before, then on new ones while seats and blocks last, if they were
+        there when the last step began."""
         planned = []
         for sequence in self._running:
             missing = sequence.to_prefill - (1 if sequence.generated and sequence.prefilled else 0)
             if missing > 0 and budget > 0:
                 planned.append((sequence, min(missing, budget)))
                 budget -= min(missing, budget)
+        idle = not self._running
         while self._waiting and budget > 0 and len(self._running) < self.settings.max_num_seqs:
             sequence = self._waiting[0]
+            if sequence.arrived > self._began and not idle:
+                break
             wanted = blocks_for(sequence.context + 1)
             if not self.kv.resize(0, wanted):
                 break

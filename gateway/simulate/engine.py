@@ -6,7 +6,9 @@ have mean mu and variance v, and reaching n tokens takes about
 
     n / mu + (v + mu^2 - mu) / (2 mu^2)  with variance  n v / mu^3      (renewal theory)
 
-steps. A new request joins at the next step boundary, and its prefill prolongs that step for the whole batch.
+steps. The engine schedules ahead, as vLLM does by default: while a step runs, the next one is fixed already. So what
+arrives during step i has its prompt computed in step i + 2 and prolongs that one for the whole batch. An idle engine
+begins at once.
 Simplifications against the stepped engine: a request is admitted only if its whole answer fits the KV cache, so there
 are no preemptions; the prefix cache works by conversation, not by block.
 """
@@ -108,6 +110,10 @@ class SimEngine:
         self._most_threads = threads
         self._waiting: deque[Job] = deque()
         self._joining: list[Job] = []
+        """Whose prompts are complete after the step under way."""
+        self._next: list[Job] = []
+        self._prompts = 0
+        """Whose prompts are complete after the step behind it, and the tokens of prompts in that step."""
         self._running: list[tuple[int, int, Job]] = []
         self._number = count()
         self._step = 0
@@ -125,7 +131,7 @@ class SimEngine:
         return self.next_at < math.inf
 
     def submit(self, job: Job, now: float) -> None:
-        """Queues a request; it joins at the next step boundary with a free seat and cache."""
+        """Queues a request; it joins the first step that is not fixed yet and has a free seat and cache."""
         job.fresh = job.prompt_tokens = job.prompt.features.input_tokens
         if job.thread and (known := self._threads.get(job.thread)):
             job.cached = min(known, job.fresh - 1)
@@ -133,12 +139,14 @@ class SimEngine:
         self._waiting.append(job)
         if self.next_at == math.inf:
             self._plan(now, pause=True)
-        elif self._each and self._fits(self._waiting[0]):
-            # End the jump with the current step.
-            done = min(int((now - self._from) / self._each) + 1, self._jump)
+        elif self._each:
+            done = int((now - self._from) / self._each) + 1
             if done < self._jump:
-                self._jump = done
-                self.next_at = self._from + done * self._each
+                # Before the jump's last step: nobody ends meanwhile, so what is fixed then is known now.
+                self._fix()
+                if self._prompts:
+                    self._jump = done + 1
+                    self.next_at = self._from + self._jump * self._each
 
     def advance(self) -> list[Job]:
         """Completes the jump or prefill step that ends at `next_at`; returns the finished jobs."""
@@ -199,10 +207,16 @@ class SimEngine:
         done.append(job)
 
     def _plan(self, now: float, *, pause: bool = False) -> None:
-        """Plans the next jump: one step with prompts, or decode steps until the next end."""
+        """Begins the step that is fixed, or decode steps until the next end, and fixes the step behind it."""
         running = self._running
         batch = len(running)
-        if self._waiting and (prompts := self._admit(batch)):
+        if not batch and not self._prompts:
+            self._fix()
+        prompts, self._prompts = self._prompts, 0
+        self._joining, self._next = self._next, self._joining
+        if self._waiting:
+            self._fix()
+        if prompts:
             # Neighbours slow GPU work (prompt tokens), but not the host's part of a stall.
             share = self._share if self.neighbours else 1
             seconds = (
@@ -211,48 +225,42 @@ class SimEngine:
                 else self.speeds.prefill(share * prompts, pause=pause)
             )
             self._jump, self._each = (1 if batch else 0), 0.0
+            self.next_at = now + seconds
         elif batch:
             if self.speeds.varies:
                 self._rescale(self.speeds.k_at[batch])
-            self._jump = running[0][0] - self._step
+            self._jump = 1 if self._prompts else running[0][0] - self._step
             if self.neighbours:
                 self._jump = min(self._jump, SHARED_JUMP)
             middle = (self._context + self._growth * self._jump / 2) / batch
             self._each = each = self.speeds.step(batch, middle) * (self._share if self.neighbours else 1)
             self._from = now
             self.next_at = now + self._jump * each
-            return
         else:
             self._jump, self._each = 0, 0.0
             self.next_at = math.inf
-            return
-        self.next_at = now + seconds
 
-    def _admit(self, batch: int) -> int:
-        """Admits prompts to the next step within seats, KV cache and token budget; returns their tokens."""
-        budget = self._budget - batch * (self.speeds.k + 1)
-        planned = 0
-        while self._waiting and planned < budget:
+    def _fix(self) -> None:
+        """Admits waiting prompts to the step behind the one under way, within seats, KV cache and token budget."""
+        seated = len(self._running) + len(self._joining)
+        budget = self._budget - seated * (self.speeds.k + 1) - self._prompts
+        while self._waiting and budget > 0:
             job = self._waiting[0]
             if not job.reserved:
-                if not self._fits(job) or batch + len(self._joining) >= self.seats:
-                    break
+                if seated + len(self._next) >= self.seats or not self._fits(job):
+                    return
                 job.reserved = job.prompt_tokens + job.tokens
                 self._reserved += job.reserved
-            took = min(job.fresh, budget - planned)
-            planned += took
+            took = min(job.fresh, budget)
+            budget -= took
+            self._prompts += took
             job.fresh -= took
             if job.fresh:
-                break
-            self._joining.append(self._waiting.popleft())
-        return planned
+                return
+            self._next.append(self._waiting.popleft())
 
     def _fits(self, job: Job) -> bool:
-        if len(self._running) >= self.seats:
-            return False
-        if not self._reserved or job.reserved:
-            return True
-        return self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
+        return not self._reserved or self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
 
     def _rescale(self, k: int) -> None:
         """Recomputes every running request's remaining steps for another k or acceptance."""

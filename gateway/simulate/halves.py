@@ -2,7 +2,8 @@
 
 In the measurement one engine was real and the other was simulated in real time. The simulation mirrors that: one
 engine of an arm stands for the real one, the other for its simulated twin, and only requests of the real one count.
-Arms that choose between the engines were run in both orders. The twins use the stalls of the profile at that time.
+Arms that choose between the engines were run in both orders. The twins use the stalls of the profile at that time; that
+they did not schedule ahead is left out.
 """
 
 from __future__ import annotations
