@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from operator import getitem
 
 from gateway.estimate.expert import View
+from gateway.request.words import newlines
 from gateway.types import Features
 
 # Begins with a character class, so that the regex engine can skip to candidates; `\d{1,3}` is tried everywhere.
@@ -147,7 +148,7 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
         view.first_line,
         view.last_line,
         len(features.system_text),
-        head.count("\n") + tail.count("\n"),
+        newlines(head) + newlines(tail),
         count("\n\n") if "\n" in ask else 0,
         _ENDS.get(last_part[-1:], 0),
         _ENDS.get(head[view.first_line - 1 : view.first_line], 0),

@@ -12,6 +12,7 @@ from statistics import median
 
 from gateway.request.keys import line_label
 from gateway.request.tokens import count_parts, rough_total
+from gateway.request.words import newlines
 
 _WINDOW = 6000
 _LAST_LINES = 6
@@ -31,14 +32,15 @@ _BEGINS_ANSWER = re.compile(r"let's|let us|think|まず|首先|先に", re.IGNOR
 
 def in_prompt(text: str) -> tuple[int, int] | None:
     """(median tokens, number) of the example answers inside `text`; None without examples."""
-    lines = text[-_WINDOW:].split("\n")
-    if len(lines) < 3:
+    text = text[-_WINDOW:]
+    # Early exits: most prompts have few lines, and end without a labelled line or with a label that occurs once.
+    if newlines(text, 2) < 2:
         return None
-    last = [line_label(line) for line in lines[-_LAST_LINES:]]
+    last = [line_label(line) for line in _last_lines(text)]
     ending = [label for label in last if label]
-    # Early exit: most prompts end without a labelled line, or with a label that occurs once.
-    if not ending or all(text.count(label, -_WINDOW) < 2 for label in ending[-2:]):
-        return _arrows(lines)
+    if not ending or all([text.count(label) < 2 for label in ending[-2:]]):
+        return _arrows(text)
+    lines = text.split("\n")
     labels = [*map(line_label, lines[:-_LAST_LINES]), *last]
     answer, is_open = _answer_label(lines, labels)
     if not answer:
@@ -48,6 +50,17 @@ def in_prompt(text: str) -> tuple[int, int] | None:
     done = (places[:-1] if is_open else places)[-_MAX_EXAMPLES:]
     begins = next((label for label in labels if label and labels.count(label) >= 2), "")
     return _sizes([_answer(lines, labels, i, begins) for i in done])
+
+
+def _last_lines(text: str) -> list[str]:
+    """The last `_LAST_LINES` lines, found from the end, so that the lines before are not split."""
+    lines: list[str] = []
+    end = len(text)
+    while end >= 0 and len(lines) < _LAST_LINES:
+        cut = text.rfind("\n", 0, end)
+        lines.append(text[cut + 1 : end])
+        end = cut
+    return lines[::-1]
 
 
 def _sizes(answers: list[str]) -> tuple[int, int] | None:
@@ -109,12 +122,13 @@ def _after(line: str, label: str) -> str:
     return line[line.index(label) + len(label) + 1 :].strip()
 
 
-def _arrows(lines: list[str]) -> tuple[int, int] | None:
+def _arrows(text: str) -> tuple[int, int] | None:
     """Examples of the form `input -> output`, one per line, with the last one open."""
-    ending = lines[-1].rstrip()
-    arrow = next((each for each in _ARROWS if ending.endswith(each)), "")
-    if not arrow:
+    ending = text[text.rfind("\n") + 1 :].rstrip()
+    if not ending.endswith(_ARROWS):
         return None
+    arrow = next(each for each in _ARROWS if ending.endswith(each))
+    lines = text.split("\n")
     answers = [line.rpartition(arrow)[2].strip() for line in lines[:-1] if arrow in line]
     sizes = _sizes(answers[-_MAX_EXAMPLES:])
     return sizes if sizes and sizes[1] >= 2 else None

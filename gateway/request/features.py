@@ -9,7 +9,6 @@ settles the length.
 from __future__ import annotations
 
 from operator import mul
-from typing import NamedTuple
 
 from gateway.request.asking import read_ask
 from gateway.request.content import Dialogue, read
@@ -24,6 +23,7 @@ from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_t
 from gateway.types import NO_HINTS, Api, Features, Hints
 
 _AS_CHAT = (Api.CHAT, Api.COMPLETIONS)
+_TEXT = frozenset({"text"})
 _BYTES = (1, 1, 1, 1, 2, 2, 3, 3, 3, 3)
 """UTF-8 bytes per character of each part of a text."""
 _HEAD = 800
@@ -32,25 +32,6 @@ _COUNT_CHARS = 64 * 1024
 _SAMPLE = 2048
 _INSTRUCTION = 1000
 _MOSTLY_CODE = 0.4
-
-
-class _Found(NamedTuple):
-    """Everything read from one body, before `_assemble`."""
-
-    dialogue: Dialogue
-    params: Params
-    reading: Reading
-    instruction: str
-    code: float
-    profile: Profile
-    ask_tokens: int
-    input_tokens: int
-    few_shot: int | None
-    few_shots: int
-    last_answer: int | None
-    prefill: bool
-    keys: TextKeys
-    thread: int
 
 
 def extract(
@@ -74,7 +55,6 @@ def extract(
     params = read_params(data, api)
     code = code_share(dialogue.user)
     profile, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
-    few_shot, few_shots, last_answer = _examples(dialogue, code)
     keys = text_keys(dialogue.system, dialogue.user)
     reading = known(reading_key(keys.template, params.key, dialogue.after_tool)) if known and keys.template else None
     if reading is None:
@@ -83,26 +63,41 @@ def extract(
     else:
         # Only a second opinion reads this, and none is asked for a known template.
         instruction = dialogue.user
-    input_tokens = (tokens or TokenEstimator()).estimate(body.model or "", profile)
+    counts = profile, ask_tokens, (tokens or TokenEstimator()).estimate(body.model or "", profile)
     prefill = dialogue.last_role == "assistant" and _continues(data)
     thread = thread_key(data, keys.system, dialogue.first)
-    # Positional here and below: building a tuple by keyword costs twice as much per request.
-    found = _Found(
-        dialogue, params, reading, instruction, code, profile, ask_tokens, input_tokens,
-        few_shot, few_shots, last_answer, prefill, keys, thread,
-    )  # fmt: skip
-    return _assemble(body, api, hints, found)
+    return _assemble(body, api, hints, dialogue, params, reading, instruction, code, counts, keys, prefill, thread)
 
 
-def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
-    dialogue, params, reading, user = found.dialogue, found.params, found.reading, found.dialogue.user
-    caps, shape, keys, cap = params.caps, params.shape, found.keys, params.cap
+def _assemble(
+    body: Body,
+    api: Api,
+    hints: Hints,
+    dialogue: Dialogue,
+    params: Params,
+    reading: Reading,
+    instruction: str,
+    code: float,
+    counts: tuple[Profile, int, int],
+    keys: TextKeys,
+    prefill: bool,
+    thread: int,
+) -> Features:
+    """The features, from everything that was read. `counts`: profile, tokens of the last user turn, prompt tokens."""
+    # Unpacked, because reading a field of a tuple by name costs several times as much.
+    caps, thinking, shape, tools, _, tool_fields, choice, needs, cap, shape_key = params
+    place, language, task_scores, wish, wish_firm, detail, step_by_step, groups = reading
+    system_key, template_key, head_key, tail_key, form_key = keys
+    profile, ask_tokens, input_tokens = counts
+    few_shot, few_shots, last_answer = _examples(dialogue, code)
+    texts = instruction[:_INSTRUCTION], _edges(dialogue.system, 300, 200), *_head_and_tail(dialogue.user)
+    instruction, system_text, user_head, user_tail = map(_printable, texts) if body.surrogates else texts
     return Features(
         api=api,
         model=body.model or "",
         stream=body.stream,
-        input_tokens=found.input_tokens,
-        language=reading.language,
+        input_tokens=input_tokens,
+        language=language,
         cap=cap,
         explicit_cap=caps.explicit,
         token_limit=caps.limit,
@@ -114,43 +109,43 @@ def _assemble(body: Body, api: Api, hints: Hints, found: _Found) -> Features:
         structure=shape.kind,
         legacy_guided=shape.legacy,
         labels=shape.labels or caps.allowed_ids,
-        tools=params.tools,
-        tool_choice=params.choice,
-        thinking=params.thinking.on,
-        thinking_budget=params.thinking.budget,
+        tools=tools,
+        tool_choice=choice,
+        thinking=thinking.on,
+        thinking_budget=thinking.budget,
         turns=dialogue.turns,
-        prefill=found.prefill,
+        prefill=prefill,
         after_tool=dialogue.after_tool,
-        wish=reading.wish,
-        wish_firm=reading.wish_firm,
-        detail=reading.detail,
-        step_by_step=reading.step_by_step,
-        few_shot=found.few_shot,
-        few_shots=found.few_shots,
-        last_answer=found.last_answer,
-        ask_tokens=found.ask_tokens,
-        code_share=found.code,
-        place=reading.place,
+        wish=wish,
+        wish_firm=wish_firm,
+        detail=detail,
+        step_by_step=step_by_step,
+        few_shot=few_shot,
+        few_shots=few_shots,
+        last_answer=last_answer,
+        ask_tokens=ask_tokens,
+        code_share=code,
+        place=place,
         hint_task=hints.task,
         hint_tokens=hints.output_tokens,
-        profile=found.profile,
-        modalities=frozenset(dialogue.media),
-        needs=params.needs,
-        task_scores=reading.task_scores,
-        instruction=_printable(found.instruction[:_INSTRUCTION]),
-        system_text=_printable(_edges(dialogue.system, 300, 200)),
-        user_head=_printable(user[:_HEAD]),
-        user_tail=_printable(user[-_TAIL:]) if len(user) > _HEAD else "",
-        user_chars=len(user),
-        tool_fields=params.tool_fields,
-        groups=reading.groups,
-        system_key=keys.system,
-        template_key=keys.template,
-        head_key=keys.head,
-        tail_key=keys.tail,
-        form_key=keys.form,
-        shape_key=params.key,
-        thread_key=found.thread,
+        profile=profile,
+        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media),
+        needs=needs,
+        task_scores=task_scores,
+        instruction=instruction,
+        system_text=system_text,
+        user_head=user_head,
+        user_tail=user_tail,
+        user_chars=len(dialogue.user),
+        tool_fields=tool_fields,
+        groups=groups,
+        system_key=system_key,
+        template_key=template_key,
+        head_key=head_key,
+        tail_key=tail_key,
+        form_key=form_key,
+        shape_key=shape_key,
+        thread_key=thread,
     )
 
 
@@ -202,6 +197,11 @@ def _sample(text: str, width: int) -> str:
 
 def _edges(text: str, first: int, last: int) -> str:
     return text if len(text) <= first + last else text[:first] + text[-last:]
+
+
+def _head_and_tail(user: str) -> tuple[str, str]:
+    """The start of the last user turn, and its end if the start is not all of it."""
+    return (user[:_HEAD], user[-_TAIL:]) if len(user) > _HEAD else (user, "")
 
 
 def _examples(dialogue: Dialogue, code: float) -> tuple[int | None, int, int | None]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from gateway.request.words import newlines
+
 SHORT = 400
 """Texts up to this length are taken whole, in characters."""
 _HEAD = 240
@@ -58,8 +60,7 @@ def code_share(text: str) -> float:
     if "`" in text and "```" in text:
         return sum(map(len, text.split("```")[1::2])) / len(text)
     sample = text[:2000]
-    lines = sample.count("\n")
-    if lines < 3 or not ("(" in sample or ";" in sample or "{" in sample):
+    if not ("(" in sample or ";" in sample or "{" in sample) or (lines := newlines(sample)) < 3:
         return 0.0
     signs = len(_CODE_START.findall("\n" + sample))
     if ";" in sample or "{" in sample or "}" in sample:

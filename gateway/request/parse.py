@@ -37,6 +37,8 @@ class Body:
     view: bytes = b""
     """The bytes that `data` was read from: the body itself or a shortened copy."""
     cuts: tuple[Cut, ...] = ()
+    surrogates: bool = True
+    """Whether its texts may hold lone surrogates, which cannot be encoded; `orjson` refuses them."""
 
 
 def parse_body(raw: bytes) -> Body:
@@ -44,8 +46,12 @@ def parse_body(raw: bytes) -> Body:
     if len(raw) > WHOLE_BYTES:
         short = shorten(raw, _is_object)
         if short is not None:
-            return _body(orjson.loads(short.view), raw, short.view, short.cuts, short.hidden_text)
-    return _body(_load(raw), raw, raw, (), 0)
+            return _body(orjson.loads(short.view), raw, short.view, short.cuts, short.hidden_text, surrogates=False)
+    try:
+        data, surrogates = orjson.loads(raw), False
+    except orjson.JSONDecodeError as exc:
+        data, surrogates = _load(raw, exc.msg), True
+    return _body(data, raw, raw, (), 0, surrogates=surrogates)
 
 
 def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
@@ -70,7 +76,9 @@ def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
     return b"".join(pieces)
 
 
-def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: int) -> Body:
+def _body(
+    data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: int, *, surrogates: bool
+) -> Body:
     if not isinstance(data, dict):
         raise BadRequest(f"The body must be a JSON object, not {_kind(data)}.")
     model = data.get("model")
@@ -84,6 +92,7 @@ def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: 
         hidden_text=hidden,
         view=view,
         cuts=cuts,
+        surrogates=surrogates,
     )
 
 
@@ -96,11 +105,8 @@ def is_true(value: object) -> bool:
     return value is True or (isinstance(value, int | float) and value == 1)
 
 
-def _load(raw: bytes) -> object:
-    try:
-        return orjson.loads(raw)
-    except orjson.JSONDecodeError as exc:
-        first = exc.msg
+def _load(raw: bytes, first: str) -> object:
+    """Reads what `orjson` refused, with the message `first`, by Python's own parser."""
     if not raw.strip():
         raise BadRequest("The body is empty; a JSON object is needed.")
     try:

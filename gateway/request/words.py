@@ -12,6 +12,8 @@ _WORD_BYTES = bytes(byte if byte in _KEPT else 0x20 for byte in range(256))
 """Translation table: keeps word characters (a-z, à-ö, ø-ÿ, + and #) and turns all others into spaces."""
 _DIGITS = b"0123456789"
 _DIGIT_BYTES = bytes(byte if byte in _DIGITS else 0x20 for byte in range(256))
+_FEW = 8
+"""From this many line breaks on, counting them at once is faster than finding one after the other."""
 # Begins with a character class, so that the regex engine can skip to candidates; `\d+` is tried at every place.
 _NUMBER = re.compile(r"\d\d*")
 
@@ -28,6 +30,23 @@ def leaping(firsts: str, pattern: str) -> re.Pattern[str]:
 def word_list(lower: str) -> list[str]:
     """The words of a lower-case text, in order; text in other scripts yields none."""
     return lower.encode("latin-1", "replace").translate(_WORD_BYTES).decode("latin-1").split()
+
+
+def newlines(text: str, most: int | None = None) -> int:
+    """Number of line breaks in the text; not counted beyond `most`.
+
+    `str.count` looks at each character, while `find` skips to the next line break.
+    """
+    at = text.find("\n")
+    found = 0
+    while at >= 0:
+        found += 1
+        if found == most:
+            return found
+        if found == _FEW:
+            return found + text.count("\n", at + 1)
+        at = text.find("\n", at + 1)
+    return found
 
 
 def has_digit(text: str) -> bool:
