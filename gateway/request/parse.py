@@ -76,9 +76,7 @@ def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
     return b"".join(pieces)
 
 
-def _body(
-    data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: int, *, surrogates: bool
-) -> Body:
+def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: int, *, surrogates: bool) -> Body:
     if not isinstance(data, dict):
         raise BadRequest(f"The body must be a JSON object, not {_kind(data)}.")
     model = data.get("model")
