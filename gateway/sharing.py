@@ -2,6 +2,7 @@
 
 Learned state goes to Redis if there is one, else to a folder of snapshot files (`--state-dir`), else nowhere:
 - curves: each replica publishes its own sums under its name; readers replace what they had of it.
+- tokens: likewise, for the weights that prompts are counted with.
 - lengths: every half minute a replica publishes what it learned since, numbered, so that the others take each piece in
   once; and all of it, for its own next start. A new replica starts from the largest that another one has published.
 """
@@ -23,7 +24,7 @@ log = logging.getLogger("gateway.state")
 SHARE_SECONDS = 30.0
 RESTORE_SECONDS = 1.0
 TRIES = 3
-CURVES, LENGTHS, NEWS = "curves", "lengths", "lengths-news"
+CURVES, TOKENS, LENGTHS, NEWS = "curves", "tokens", "lengths", "lengths-news"
 _NUMBER = struct.Struct("<Q")
 
 
@@ -65,12 +66,13 @@ class Sharing:
         If the store can't say, nothing happens: `run` tries again, and until then nothing is published, because the
         little that is known after a start would replace all that was known before it.
         """
-        found = [await self._store.share(name, None) for name in (CURVES, LENGTHS, NEWS)]
+        found = [await self._store.share(name, None) for name in (CURVES, TOKENS, LENGTHS, NEWS)]
         if None in found:
             return
-        curves, lengths, pieces = (rows or {} for rows in found)
+        curves, tokens, lengths, pieces = (rows or {} for rows in found)
         self._restored = True
         self._learned.routing.curves.merge(curves, self._replica, resume=True)
+        self._learned.tokens.merge(tokens, self._replica, resume=True)
         if blob := lengths.get(self._replica) or max(lengths.values(), key=len, default=None):
             self._merge(blob, self._replica)
         for replica, news in pieces.items():
@@ -86,12 +88,14 @@ class Sharing:
         """Sends what this process has learned, and takes in what the others have sent since."""
         if not self._restored:
             await self.restore()
-        curves, estimator = self._learned.routing.curves, self._learned.estimator
+        curves, tokens, estimator = self._learned.routing.curves, self._learned.tokens, self._learned.estimator
         heard = await self._share(CURVES, curves.snapshot(self._wall())) if self._restored else None
         if heard is None:
             # What is new stays with the estimator, for the next time.
             return
         curves.merge(heard, self._replica)
+        if (heard := await self._share(TOKENS, tokens.snapshot(self._wall()))) is not None:
+            tokens.merge(heard, self._replica)
         self._number += 1
         self._take(await self._share(NEWS, _NUMBER.pack(self._number) + estimator.changes()) or {})
         await self._share(LENGTHS, estimator.snapshot())

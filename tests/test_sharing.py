@@ -22,7 +22,7 @@ from gateway.state.store import Store, View
 from gateway.types import Api, Features, Outcome, Result, Usage
 from tests.redis_server import redis_server
 from tests.routing.worlds import G4
-from tests.state.stores import eventually, hurry, make_store
+from tests.state.stores import eventually, hurry, make_store, replicas
 
 
 def features() -> Features:
@@ -114,6 +114,45 @@ async def test_learned_speeds_stay_after_a_restart(tmp_path: Path) -> None:
     for there in (again, other):
         assert curve(there).tpot.seen == pytest.approx(curve(one).tpot.seen, rel=0.01)
         assert curve(there).tpot.log("chat") == pytest.approx(curve(one).tpot.log("chat"), rel=0.01)
+
+
+def count(learned: Learned, times: int = 0) -> int:
+    """Prompt tokens of a request, after the back end has reported twice as many as were expected `times` times."""
+    asked = features()
+    for _ in range(times):
+        learned.tokens.observe(asked.model, asked.profile, 2 * asked.input_tokens)
+    return learned.tokens.estimate(asked.model, asked.profile)
+
+
+async def test_prompts_are_counted_right_at_once_after_a_restart(tmp_path: Path) -> None:
+    """What token counting has learned of a model stays with the process, and a new replica starts with it."""
+    learned, sharing = replica(tmp_path, "a")
+    cold, warm = count(learned), count(learned, 30)
+    await sharing.publish()
+    (again, restarted), (fresh, joined) = replica(tmp_path, "a", 100), replica(tmp_path, "b")
+    await restarted.restore()
+    await joined.restore()
+
+    assert warm > 1.8 * cold
+    assert count(again) == count(fresh) == warm
+
+
+async def test_prompts_are_counted_alike_by_all_replicas_of_a_redis() -> None:
+    """Each replica adds what the others have observed to its own, once; and a restarted one finds both again."""
+    with redis_server() as server:
+        async with replicas(server.url, 2) as stores:
+            (one, first), (two, second) = (on(store, name) for store, name in zip(stores, "ab", strict=True))
+            for sharing in (first, second):
+                await sharing.restore()
+            warm = count(one, 30)
+            for sharing in (first, second, first, second):
+                await sharing.publish()
+            heard = count(two)
+            again, restarted = on(stores[0], "a", 100)
+            await restarted.restore()
+
+    assert heard == warm
+    assert count(again) == count(one)
 
 
 async def test_a_start_while_redis_is_silent_loses_nothing(tmp_path: Path) -> None:

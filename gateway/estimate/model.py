@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from operator import getitem
 from typing import Any, NamedTuple
@@ -106,7 +106,7 @@ class Prior:
             raise ModelError(f"The model was trained on {data.get('size')} signals; this version has {SIZE}.")
         trees: Sequence[Tree] = data["trees"]
         groups = _grouped(trees)
-        self._tables = [_table([tree["leaves"] for tree in group]) for group in groups]
+        self._tables: list[bytes] = [_table([tree["leaves"] for tree in group]) for group in groups]
         self._lowest = sum(min(tree["leaves"]) + _LEAF_ZERO for tree in trees)
         self._leaf = float(data["leaf"])
         self._base = float(data["base"]) - len(trees) * _LEAF_ZERO * self._leaf
@@ -139,7 +139,7 @@ class Prior:
         found = sum(filter(None, rows), self._biases)
         lanes = found.to_bytes(self._size, "little")
         spread_lane, *task_lanes = _LANES.unpack_from(lanes)
-        leaves = map(getitem, self._tables, self._indexes.unpack_from(lanes, _LANES.size))
+        leaves: Iterator[int] = map(getitem, self._tables, self._indexes.unpack_from(lanes, _LANES.size))
         correction = self._base + self._leaf * sum(leaves, self._lowest)
         correction *= SETTLED_SHARE if signals.case in SETTLED else LEARNED_SHARE
         # The lane's offset was added once with the bias and once with each set feature.

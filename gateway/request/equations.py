@@ -7,6 +7,7 @@ a Gaussian prior around starting weights. Old observations decay exponentially.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _PRIOR_SPREAD = 0.35
 """Relative standard deviation of the prior on each weight."""
@@ -14,6 +15,32 @@ _NOISE = 0.03
 """Relative standard deviation of a count around the value by the true weights."""
 _DECAY = 0.998
 _LARGEST_UNIT = 1e6
+MOST = 1.0 / (1.0 - _DECAY)
+"""What `Equations.seen` approaches."""
+
+
+class Sums(NamedTuple):
+    """Normal equations in unit 1. Those of several processes are added."""
+
+    seen: float
+    """Decayed number of observations."""
+    matrix: list[list[float]]
+    vector: list[float]
+
+    def plus(self, other: Sums) -> Sums:
+        """The sum of both."""
+        matrix = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(self.matrix, other.matrix, strict=True)]
+        vector = [a + b for a, b in zip(self.vector, other.vector, strict=True)]
+        return Sums(self.seen + other.seen, matrix, vector)
+
+    def times(self, factor: float) -> Sums:
+        """The same with another weight."""
+        matrix = [[factor * value for value in row] for row in self.matrix]
+        return Sums(factor * self.seen, matrix, [factor * value for value in self.vector])
+
+    def at_most(self, seen: float) -> Sums:
+        """The same with the weight of `seen` observations at most."""
+        return self if self.seen <= seen else self.times(seen / self.seen)
 
 
 class Equations:
@@ -23,7 +50,7 @@ class Equations:
     matrix and the vector are in this unit. So an observation touches only the cells of its own parts.
     """
 
-    __slots__ = ("matrix", "passed", "pending", "prior", "seen", "solved", "unit", "vector")
+    __slots__ = ("foreign", "matrix", "passed", "pending", "prior", "seen", "solved", "unit", "vector")
 
     def __init__(self, prior: Sequence[float]) -> None:
         size = len(prior)
@@ -39,6 +66,8 @@ class Equations:
         self.unit = 1.0
         self.solved: list[float] = []
         """Solved weights; empty before the first `solve`."""
+        self.foreign: Sums | None = None
+        """What other processes have observed, which counts beside our own."""
 
     def add(self, profile: Sequence[int], count: int, scale: float) -> None:
         """Adds one observation with weight `scale`."""
@@ -55,6 +84,22 @@ class Equations:
         self.seen = self.seen * _DECAY + 1
         self.pending += 1
 
+    def own(self) -> Sums:
+        """What this process has observed. Shares the lists: to be read at once."""
+        self.settle()
+        return Sums(self.seen, self.matrix, self.vector)
+
+    def hear(self, foreign: Sums | None) -> None:
+        """What other processes have observed, in place of what they had before."""
+        if foreign != self.foreign:
+            self.foreign = foreign
+            self.solve()
+
+    def resume(self, before: Sums) -> None:
+        """What this process had observed before a restart, beside what it has observed since."""
+        self.seen, self.matrix, self.vector = self.own().plus(before).at_most(MOST)
+        self.solve()
+
     def settle(self) -> None:
         """Rescales the equations to unit 1, so that they can be added to others or exported."""
         factor, self.unit = 1.0 / self.unit, 1.0
@@ -63,9 +108,12 @@ class Equations:
 
     def solve(self) -> None:
         """Solves for the weights. Parts that no prompt contained keep their prior and are left out of the system."""
-        had = [i for i in range(len(self.prior)) if self.matrix[i][i]]
-        rows = [[self.matrix[i][j] for j in had] for i in had]
-        right = [self.vector[i] for i in had]
+        matrix, vector = self.matrix, self.vector
+        if self.foreign is not None:
+            _, matrix, vector = self.own().plus(self.foreign)
+        had = [i for i in range(len(self.prior)) if matrix[i][i]]
+        rows = [[matrix[i][j] for j in had] for i in had]
+        right = [vector[i] for i in had]
         for at, i in enumerate(had):
             precision = self.unit * (_NOISE / (_PRIOR_SPREAD * self.prior[i])) ** 2
             rows[at][at] += precision

@@ -64,89 +64,53 @@ def extract(
         # Only a second opinion reads this, and none is asked for a known template.
         instruction = dialogue.user
     counts = profile, ask_tokens, (tokens or TokenEstimator()).estimate(body.model or "", profile)
+    texts = _texts(body, dialogue, instruction)
     prefill = dialogue.last_role == "assistant" and _continues(data)
     thread = thread_key(data, keys.system, dialogue.first)
-    return _assemble(body, api, hints, dialogue, params, reading, instruction, code, counts, keys, prefill, thread)
+    stated = body.model or "", body.stream, api, hints
+    return _assemble(stated, dialogue, params, reading, texts, code, counts, keys, prefill, thread)
+
+
+_Stated = tuple[str, bool, Api, Hints]
+"""(model, whether it streams, format, hints)"""
+_Texts = tuple[str, str, str, str]
+"""(instruction, edges of the system prompt, start of the last user turn, its end), without lone surrogates."""
+_Counts = tuple[Profile, int, int]
+"""(profile, tokens of the last user turn, prompt tokens)"""
 
 
 def _assemble(
-    body: Body,
-    api: Api,
-    hints: Hints,
-    dialogue: Dialogue,
-    params: Params,
-    reading: Reading,
-    instruction: str,
-    code: float,
-    counts: tuple[Profile, int, int],
-    keys: TextKeys,
-    prefill: bool,
-    thread: int,
-) -> Features:
-    """The features, from everything that was read. `counts`: profile, tokens of the last user turn, prompt tokens."""
+    stated: _Stated, dialogue: Dialogue, params: Params, reading: Reading, texts: _Texts, code: float, counts: _Counts,
+    keys: TextKeys, prefill: bool, thread: int,
+) -> Features:  # fmt: skip
+    """The features, from everything that was read."""
     # Unpacked, because reading a field of a tuple by name costs several times as much.
     caps, thinking, shape, tools, _, tool_fields, choice, needs, cap, shape_key = params
     place, language, task_scores, wish, wish_firm, detail, step_by_step, groups = reading
     system_key, template_key, head_key, tail_key, form_key = keys
     profile, ask_tokens, input_tokens = counts
     few_shot, few_shots, last_answer = _examples(dialogue, code)
-    texts = instruction[:_INSTRUCTION], _edges(dialogue.system, 300, 200), *_head_and_tail(dialogue.user)
-    instruction, system_text, user_head, user_tail = map(_printable, texts) if body.surrogates else texts
+    instruction, system_text, user_head, user_tail = texts
+    model, stream, api, hints = stated
     return Features(
-        api=api,
-        model=body.model or "",
-        stream=body.stream,
-        input_tokens=input_tokens,
-        language=language,
-        cap=cap,
-        explicit_cap=caps.explicit,
-        token_limit=caps.limit,
-        structure_tokens=round(shape.size.typical) if shape.size else None,
+        api=api, model=model, stream=stream, input_tokens=input_tokens, language=language, profile=profile,
+        cap=cap, explicit_cap=caps.explicit, token_limit=caps.limit,
         floor=caps.floor if cap is None or caps.floor < cap else cap,
-        stop_line=caps.stop_line,
-        scoring=caps.scoring,
-        n=caps.n * dialogue.prompts,
-        structure=shape.kind,
-        legacy_guided=shape.legacy,
-        labels=shape.labels or caps.allowed_ids,
-        tools=tools,
-        tool_choice=choice,
-        thinking=thinking.on,
-        thinking_budget=thinking.budget,
-        turns=dialogue.turns,
-        prefill=prefill,
-        after_tool=dialogue.after_tool,
-        wish=wish,
-        wish_firm=wish_firm,
-        detail=detail,
-        step_by_step=step_by_step,
-        few_shot=few_shot,
-        few_shots=few_shots,
-        last_answer=last_answer,
-        ask_tokens=ask_tokens,
-        code_share=code,
-        place=place,
-        hint_task=hints.task,
-        hint_tokens=hints.output_tokens,
-        profile=profile,
-        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media),
-        needs=needs,
-        task_scores=task_scores,
-        instruction=instruction,
-        system_text=system_text,
-        user_head=user_head,
-        user_tail=user_tail,
-        user_chars=len(dialogue.user),
-        tool_fields=tool_fields,
-        groups=groups,
-        system_key=system_key,
-        template_key=template_key,
-        head_key=head_key,
-        tail_key=tail_key,
-        form_key=form_key,
-        shape_key=shape_key,
-        thread_key=thread,
-    )
+        stop_line=caps.stop_line, scoring=caps.scoring, n=caps.n * dialogue.prompts,
+        structure=shape.kind, legacy_guided=shape.legacy, labels=shape.labels or caps.allowed_ids,
+        structure_tokens=round(shape.size.typical) if shape.size else None,
+        tools=tools, tool_choice=choice, tool_fields=tool_fields,
+        thinking=thinking.on, thinking_budget=thinking.budget,
+        turns=dialogue.turns, prefill=prefill, after_tool=dialogue.after_tool,
+        wish=wish, wish_firm=wish_firm, detail=detail, step_by_step=step_by_step, place=place,
+        few_shot=few_shot, few_shots=few_shots, last_answer=last_answer, ask_tokens=ask_tokens, code_share=code,
+        hint_task=hints.task, hint_tokens=hints.output_tokens,
+        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media), needs=needs,
+        task_scores=task_scores, groups=groups, instruction=instruction, system_text=system_text,
+        user_head=user_head, user_tail=user_tail, user_chars=len(dialogue.user),
+        system_key=system_key, template_key=template_key, head_key=head_key, tail_key=tail_key, form_key=form_key,
+        shape_key=shape_key, thread_key=thread,
+    )  # fmt: skip
 
 
 def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, int]:
@@ -199,9 +163,12 @@ def _edges(text: str, first: int, last: int) -> str:
     return text if len(text) <= first + last else text[:first] + text[-last:]
 
 
-def _head_and_tail(user: str) -> tuple[str, str]:
-    """The start of the last user turn, and its end if the start is not all of it."""
-    return (user[:_HEAD], user[-_TAIL:]) if len(user) > _HEAD else (user, "")
+def _texts(body: Body, dialogue: Dialogue, instruction: str) -> _Texts:
+    instruction, system, user = instruction[:_INSTRUCTION], _edges(dialogue.system, 300, 200), dialogue.user
+    head, tail = (user[:_HEAD], user[-_TAIL:]) if len(user) > _HEAD else (user, "")
+    if body.surrogates:
+        return _printable(instruction), _printable(system), _printable(head), _printable(tail)
+    return instruction, system, head, tail
 
 
 def _examples(dialogue: Dialogue, code: float) -> tuple[int | None, int, int | None]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from operator import mul
 
-from gateway.request.equations import Equations
+from gateway.request import token_sums
+from gateway.request.equations import Equations, Sums
 
 
 class Part(IntEnum):
@@ -52,6 +53,9 @@ _OPENAI = re.compile(r"gpt-|gpt_oss|^o[134]\b", re.IGNORECASE)
 MOST_CHARACTERS = 16
 """Most characters per token, averaged over a whole prompt; a few long runs of spaces or signs may exceed it."""
 _MAX_MODELS = 256
+_MOST_SHARED = 64
+_HALF_LIFE = 86_400.0
+"""Seconds after which what another process has observed counts half: a model's tokenizer seldom changes."""
 _EAGER = 16
 _KNOWN = 100.0
 _ONE_IN = 4
@@ -145,10 +149,8 @@ class TokenEstimator:
             weights.passed += 1
             if weights.passed % _ONE_IN:
                 return
-        if weights is None:
-            if len(self._models) >= _MAX_MODELS:
-                return
-            weights = self._models[model] = Equations(_start(model))
+        if weights is None and (weights := self._weights(model)) is None:
+            return
         guess = self.estimate(model, profile)
         error = abs(math.log(guess / prompt_tokens)) if weights.solved else 0.0
         # Huber weight: an outlier such as a truncated prompt counts less.
@@ -158,9 +160,53 @@ class TokenEstimator:
         if weights.seen < _EAGER or weights.pending >= _EAGER or not weights.solved:
             weights.solve()
 
+    def snapshot(self, at: float = 0.0) -> bytes:
+        """What this process has observed itself of the models seen most, for other processes and for its own next
+        start. `at`: seconds since the epoch."""
+        most = sorted(self._models.items(), key=lambda item: -item[1].seen)[:_MOST_SHARED]
+        return token_sums.pack({name: weights.own() for name, weights in most if weights.seen}, _SIZE, at)
+
+    def merge(self, snapshots: Mapping[str, bytes], own: str | None = None, *, resume: bool = False) -> None:
+        """Takes the other processes' snapshots in place of what they sent before; `own` names the one to leave out, or,
+        with `resume`, to take as this process's own from before a restart. That once.
+
+        A snapshot counts for less the older it is than the newest one. All together fill up what this process lacks of
+        a hundred observations, so that its own decide where they disagree. Broken ones say nothing.
+        """
+        read = {name: found for name, data in snapshots.items() if (found := _unpacked(data)) is not None}
+        newest = max((at for at, _ in read.values()), default=0.0)
+        heard: dict[str, Sums] = {}
+        for name, (at, models) in read.items():
+            part = 0.5 ** ((newest - at) / _HALF_LIFE)
+            for model, sums in models.items():
+                if (weights := self._weights(model)) is None:
+                    continue
+                if name != own:
+                    faded = sums.times(part)
+                    heard[model] = heard[model].plus(faded) if model in heard else faded
+                elif resume:
+                    weights.resume(sums)
+        for model, weights in self._models.items():
+            lacking = _KNOWN - weights.seen
+            weights.hear(heard[model].at_most(lacking) if model in heard and lacking > 0.0 else None)
+
+    def _weights(self, model: str) -> Equations | None:
+        """The model's equations, made if there is room for another model; else None."""
+        weights = self._models.get(model)
+        if weights is None and len(self._models) < _MAX_MODELS:
+            weights = self._models[model] = Equations(_start(model))
+        return weights
+
     def __len__(self) -> int:
         """Number of models with learned weights."""
         return len(self._models)
+
+
+def _unpacked(data: bytes) -> tuple[float, dict[str, Sums]] | None:
+    try:
+        return token_sums.unpack(data, _SIZE)
+    except ValueError:
+        return None
 
 
 def _start(model: str) -> Sequence[float]:

@@ -171,6 +171,94 @@ class TestTokenEstimator:
 
         assert len(estimator) == 0
 
+    def taught(self, seed: int, count: int = 60, model: str = "m") -> TokenEstimator:
+        estimator, rng = TokenEstimator(), random.Random(seed)
+        for profile in self.requests(seed, count):
+            estimator.observe(model, profile, self.truth(profile, rng))
+        return estimator
+
+    def test_counts_after_a_restart_as_before(self) -> None:
+        """A process that takes its own snapshot back counts alike at once, and goes on from there."""
+        before, again = self.taught(2), TokenEstimator()
+        again.merge({"a": before.snapshot()}, "a", resume=True)
+        later = self.requests(4, 60)
+        counts = [[each.estimate("m", profile) for profile in later] for each in (before, again)]
+        rng = random.Random(5)
+        for profile in self.requests(5, 40):
+            for each in (before, again):
+                each.observe("m", profile, self.truth(profile, rng))
+
+        # The last few observations were not solved for yet when the snapshot was made.
+        assert counts[1] == pytest.approx(counts[0], rel=0.02)
+        assert self.median_error(again) == pytest.approx(self.median_error(before), abs=0.005)
+
+    def test_other_processes_snapshots_replace_what_they_sent_before(self) -> None:
+        """What others observed is used at once, and once, however often it is heard; what they withdraw is gone."""
+        other, third, here = self.taught(2), self.taught(6), TokenEstimator()
+        profile = self.requests(4, 1)[0]
+        cold = here.estimate("m", profile)
+        rows = {"other": other.snapshot(), "third": third.snapshot()}
+        here.merge(rows, "here")
+        first = here.estimate("m", profile)
+        error = self.median_error(here)
+        for _ in range(5):
+            here.merge(dict(reversed(rows.items())) | {"here": here.snapshot()}, "here")
+
+        assert error < 0.05
+        assert here.estimate("m", profile) == first
+        here.merge({}, "here")
+        assert here.estimate("m", profile) == cold
+
+    def test_what_is_observed_here_outweighs_what_others_know(self) -> None:
+        """If a name stands for another tokenizer now, what others saw of the old one does not stay."""
+        here = TokenEstimator()
+        others = {name: self.taught(seed, 400).snapshot() for seed, name in enumerate("abcdef")}
+        here.merge(others, "here")
+        profiles = self.requests(9, 2_000)
+        for profile in profiles:
+            here.observe("m", profile, 3 * self.truth(profile, random.Random(1)))
+        here.merge(others, "here")
+        ratios = [here.estimate("m", p) / self.truth(p, random.Random(1)) for p in profiles[:60]]
+
+        assert statistics.median(ratios) > 2.4
+
+    def test_an_old_snapshot_counts_for_little(self) -> None:
+        """A process that is long gone says less than one that runs."""
+        old, new = self.taught(2).snapshot(0.0), self.taught(6).snapshot(30 * 86_400.0)
+        profile = self.requests(4, 1)[0]
+        both, one = TokenEstimator(), TokenEstimator()
+        both.merge({"old": old, "new": new})
+        one.merge({"new": new})
+
+        assert both.estimate("m", profile) == one.estimate("m", profile)
+
+    @pytest.mark.parametrize("start", [b"", b"XXXX", b"MTPT\x02", b"MTPT\x01\x00\x0e"])
+    @pytest.mark.parametrize("length", [0, 10, 40, 1000, None])
+    def test_a_broken_snapshot_says_nothing(self, start: bytes, length: int | None) -> None:
+        """Bytes that are cut, or of another format, version or set of parts, are left out; the others still count."""
+        good, other = self.taught(2).snapshot(), self.taught(3).snapshot()
+        here, known = TokenEstimator(), TokenEstimator()
+        # The last number of a snapshot of full length becomes none.
+        bad = (start + other[len(start) : -8] + b"\xff" * 8)[:length]
+        here.merge({"bad": bad, "good": good}, "here", resume=True)
+        known.merge({"good": good}, "here", resume=True)
+        profile = self.requests(4, 1)[0]
+
+        assert here.estimate("m", profile) == known.estimate("m", profile)
+
+    def test_a_snapshot_holds_the_models_seen_most(self) -> None:
+        """However many names clients used, what is exchanged is bounded."""
+        estimator = TokenEstimator()
+        for i in range(256):
+            for _ in range(1 + (i >= 200)):
+                estimator.observe(f"m{i}", profile_of(ENGLISH), 30)
+        again = TokenEstimator()
+        again.merge({"a": estimator.snapshot()}, "a", resume=True)
+
+        assert len(estimator.snapshot()) < 80_000
+        assert len(again) == 64
+        assert again.estimate("m255", profile_of(ENGLISH)) == estimator.estimate("m255", profile_of(ENGLISH))
+
     def test_bounds_the_number_of_models(self) -> None:
         """Model names come from clients, so their number is bounded."""
         estimator = TokenEstimator()
