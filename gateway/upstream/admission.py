@@ -128,7 +128,8 @@ class Admission:
         self.freed()
         promising = {pool.name for pool in self._pools.values() if pool.promising()}
         for waiter in [*self._urgent, *self._queue]:
-            if not any(name in promising for name in waiter.pools):
+            hopes = [name for name in waiter.pools if name in promising]
+            if not hopes or (waiter.exclude and not self.worth_waiting(tuple(hopes), waiter.exclude)):
                 self._fail(
                     waiter, "down", NothingAvailable(down_text(waiter.pools), retry_after=self._retry_after(waiter))
                 )
@@ -271,14 +272,14 @@ class Admission:
             self._fail(waiter, "queue_wait", NothingAvailable(text, retry_after=self._retry_after(waiter)))
 
     def _arm(self, now: float) -> None:
-        """Sets the timer for the next endpoint that may take requests once some time has passed."""
+        """Sets the timer for what time alone changes: an endpoint takes requests again, or a trial takes too long."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
         if not self.waiting:
             return
         pools = [pool for pool in self._pools.values() if pool.eligible and pool.ready < len(pool.endpoints)]
-        at = min((pool.opens_at(now) for pool in pools), default=math.inf)
+        at = min((pool.changes_at(now) for pool in pools), default=math.inf)
         if math.isfinite(at):
             self._timer = asyncio.get_running_loop().call_later(max(at - now, 0.001), self._on_timer)
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gateway.policy.schema import Pool as PoolPolicy
 from gateway.types import PoolKind, PoolLoad
-from gateway.upstream.breaker import Gate
+from gateway.upstream.breaker import TRIAL_SECONDS, Gate
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.lease import Lease
 from gateway.upstream.pickers import FEW, least_loaded, two_of
@@ -185,6 +185,13 @@ class Pool:
     def opens_at(self, now: float) -> float:
         """When an endpoint that is not ready now will take a request, as far as known; infinite if none will."""
         return min((at for e in self.endpoints if not e.ready and (at := e.opens_at()) > now), default=math.inf)
+
+    def changes_at(self, now: float) -> float:
+        """When time alone will change what this pool can give: an endpoint opens, or a trial has taken too long."""
+        patience = min(self.policy.limits.queue_wait, TRIAL_SECONDS)
+        trials = (e.breaker.trial_since for e in self.endpoints if not e.ready)
+        ends = (began + patience for began in trials if began is not None and began + patience > now)
+        return min(self.opens_at(now), min(ends, default=math.inf))
 
     def retry_after(self) -> int:
         """Whole seconds after which a refused client may come back: when an endpoint is up again, or when the request

@@ -246,6 +246,19 @@ class TestRefusal:
         with pytest.raises(NothingAvailable, match="no endpoint"):
             await waiter
 
+    async def test_who_waits_for_the_other_endpoint_is_told_when_that_goes_down(self) -> None:
+        """RETRY-04: a request that failed at one endpoint does not wait for it when its only other one has died."""
+        own = {"p": ", limits: {connections: 1, queue: 10, queue_wait: 60s}"}
+        pools = still(policy_of({"p": ["http://a:1", "http://b:1"]}, own=own))
+        held = [await admit(pools, ("p",)) for _ in range(2)]
+        waiter = asyncio.create_task(admit(pools, ("p",), exclude={"http://a:1"}, urgent=True))
+        await asyncio.sleep(0)
+        next(e for e in pools["p"].endpoints if e.url == "http://b:1").probed(False)
+
+        with pytest.raises(NothingAvailable, match="no endpoint"):
+            await asyncio.wait_for(waiter, 20)
+        assert len(held) == 2
+
     async def test_an_unknown_pool_is_like_one_that_is_down(self) -> None:
         """A reload may have removed every pool of a decision that was just made."""
         with pytest.raises(NothingAvailable):
@@ -311,6 +324,21 @@ class TestTimeAlone:
         only(pools).rest(0.02)
 
         assert (await asyncio.wait_for(admit(pools, ("p",)), 60)).pool == "p"
+
+    async def test_nobody_waits_long_for_a_trial_that_hangs(self) -> None:
+        """RETRY-03: if the trial has not ended in time, those behind it are refused at once, not after `queue_wait`."""
+        loop = asyncio.get_running_loop()
+        pools = still(policy_of(ONE, own={"p": limited(4, wait="60s")}), loop.time)
+        endpoint = only(pools)
+        endpoint.stalled()
+        endpoint.breaker.permit()
+        trial = await admit(pools, ("p",))
+        waiter = await stand(pools)
+
+        assert not waiter.done()
+        with pytest.raises(NothingAvailable, match="no endpoint"):
+            await asyncio.wait_for(waiter, 20)
+        assert endpoint.breaker.trial_since == trial.since
 
     @pytest.mark.parametrize("steps", range(1, 25))
     async def test_a_rest_that_ends_between_two_looks_at_the_clock_is_noticed(self, steps: int) -> None:
