@@ -20,7 +20,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest, openmetrics
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from prometheus_client.samples import Exemplar
 
@@ -122,7 +122,8 @@ def page(
         # All our names are valid as they are; the default's escaping takes the colon out of samples' names only.
         body: bytes = openmetrics.exposition.generate_latest(everything, escaping="allow-utf-8")  # type: ignore[no-untyped-call]
         return body, openmetrics.exposition.CONTENT_TYPE_LATEST
-    return generate_latest(everything), CONTENT_TYPE_LATEST
+    # The page is the same in version 1.0.0 of the text format, whose name older readers refuse.
+    return generate_latest(everything), CONTENT_TYPE_PLAIN_0_0_4
 
 
 def forget_dead(folder: Path) -> None:

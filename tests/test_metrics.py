@@ -14,7 +14,7 @@ from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.samples import Exemplar
 
 from gateway.api.labels import FALLBACK
-from gateway.exposition import WithExemplars
+from gateway.exposition import WithExemplars, page
 from gateway.metrics import RETRY_CLASSES, SECONDS, Metrics
 from gateway.tally import Count, Spread, Tallies
 from gateway.types import Api, Decision, Estimate, Features, Outcome, Reason, Result, Task, Usage
@@ -203,6 +203,20 @@ class TestBeforeTheFirstEvent:
         }
         statuses = {f"status_{status}" for status in retry.RETRY_STATUSES}
         assert {*named, *statuses, FALLBACK} == set(RETRY_CLASSES)
+
+
+@pytest.mark.parametrize(
+    "accept", ["", "*/*", "text/plain;version=0.0.4", "text/plain; version=1.0.0", "text/html", "application/json"]
+)
+def test_the_text_format_is_called_by_the_name_that_every_reader_knows(accept: str) -> None:
+    """METRIC-05: readers of the Go library take no text but version 0.0.4's, which is also what vLLM's page is called."""
+    registry = CollectorRegistry()
+    Counter("vllm:x", "Text.", registry=registry).inc()
+
+    body, kind = page(registry, (), accept, ())
+
+    assert kind == "text/plain; version=0.0.4; charset=utf-8"
+    assert b"vllm:x_total 1.0\n" in body
 
 
 def test_sums_over_workers_carry_the_exemplars_of_the_one_that_answers() -> None:

@@ -17,7 +17,7 @@ from gateway.bench.client import Endpoint, Target, UsageError
 from gateway.bench.drive import Tick
 from gateway.bench.fit import Fitted, fit_decode, fit_prefill, profile_text
 from gateway.bench.probes import STEADY, Cell, Prober
-from gateway.bench.session import add_common, add_pair, count, counts, opened, pair
+from gateway.bench.session import add_common, add_pair, count, counts, opened_pair, pair
 from gateway.bench.stall import Stall
 from gateway.figures.report import Report
 from gateway.profiles import DEFAULT_HARDWARE, Prefill, match_profile, parse_catalog
@@ -87,7 +87,7 @@ class BreakEven:
             raise UsageError("--quick measures lengths 1, 8, 64 and 128; --lengths names none of them")
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets, self._simulated) as (plain, mtp):
+        async with opened_pair(self._targets, self._simulated) as (plain, mtp):
             self._model, self._version = mtp.about.model, mtp.about.version or "unknown"
             prober = Prober(plain, mtp, self._args.prompt, self._args.seed, self._args.temperature)
             for concurrency in self._concurrency:

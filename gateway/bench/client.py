@@ -168,6 +168,16 @@ class Endpoint:
             return {}
         return _summed(self._pages.read(page, 0.0), self.about.model) if status == 200 else {}
 
+    async def drafts(self) -> bool | None:
+        """Whether the engine drafts, by its metrics; None where these do not tell, as a gateway's sums over pools."""
+        if self.target.pool:
+            return None
+        try:
+            status, page = await self._get("/metrics")
+        except GatewayError:
+            return None
+        return self._pages.read(page, 0.0).drafting if status == 200 else None
+
     async def aclose(self) -> None:
         await self._origin.aclose()
 

@@ -15,7 +15,7 @@ from typing import Any
 from gateway.bench.client import Endpoint, Target, UsageError, accepted
 from gateway.bench.drive import Tick, require
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, add_pair, count, opened, pair, target
+from gateway.bench.session import add_common, add_pair, count, opened_pair, pair, target
 from gateway.bench.sources import longform_prompts, published, published_dict, published_speedup
 from gateway.bench.summary import Side, acceptance_dict, positions_text, ratio, times
 from gateway.figures.report import Plot, Report, Series, Table
@@ -86,7 +86,7 @@ class LongForm:
 
     async def run(self, tick: Tick) -> None:
         for targets in self._pairs:
-            async with opened(targets, self._simulated) as (plain, mtp):
+            async with opened_pair(targets, self._simulated) as (plain, mtp):
                 for language in self._languages:
                     await self._language(language, plain, mtp, tick)
 

@@ -118,6 +118,18 @@ async def opened(targets: Sequence[Target], simulated: list[str]) -> AsyncIterat
             await endpoint.aclose()
 
 
+@asynccontextmanager
+async def opened_pair(targets: Sequence[Target], simulated: list[str]) -> AsyncIterator[tuple[Endpoint, Endpoint]]:
+    """`opened` for a plain and an MTP target. Raises UsageError if the engines' metrics show them to be swapped or
+    alike: the report would compare something else than it says."""
+    async with opened(targets, simulated) as (plain, mtp):
+        if await plain.drafts():
+            raise UsageError(f"plain ({plain.target.url}): /metrics counts drafts; are --plain and --mtp swapped?")
+        if await mtp.drafts() is False:
+            raise UsageError(f"mtp ({mtp.target.url}): /metrics counts no drafts; is it an MTP engine?")
+        yield plain, mtp
+
+
 def add_common(parser: argparse.ArgumentParser, *, runs: int | None) -> None:
     """Adds the options of every benchmark."""
     parser.add_argument("--model", default="", metavar="NAME", help="model (default: the only one served)")

@@ -18,7 +18,7 @@ from typing import Any
 from gateway.bench.client import Endpoint, Target
 from gateway.bench.drive import Tick, require
 from gateway.bench.rows import Row
-from gateway.bench.session import add_common, add_pair, count, opened, pair
+from gateway.bench.session import add_common, add_pair, count, opened_pair, pair
 from gateway.bench.sources import (
     LETTERS,
     SHOTS,
@@ -104,7 +104,7 @@ class Short:
         self.steps = runs * len(asked) + 1
 
     async def run(self, tick: Tick) -> None:
-        async with opened(self._targets, self._simulated) as (plain, mtp):
+        async with opened_pair(self._targets, self._simulated) as (plain, mtp):
             self._model = mtp.about.model
             await self._ask(self._asked[0], plain, mtp, first=True)
             tick("warm-up")

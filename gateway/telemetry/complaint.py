@@ -9,12 +9,25 @@ from gateway.telemetry.identity import ServedModel
 LISTED = 5
 """Most model names that a message quotes."""
 _REFUSED = ("status 401", "status 403")
+_NO_METRICS = "no vLLM metrics on the page"
+_HTML, _GZIP = f"{_NO_METRICS}, which is HTML", f"{_NO_METRICS}, which is compressed"
+_MOVED = "it redirects: give the address that it redirects to"
 _REMEDIES = {
+    _NO_METRICS: "another server than vLLM answers there, or the engine runs with --disable-log-stats",
+    _HTML: "another server than vLLM answers there: check host and port",
+    _GZIP: "a proxy compresses it unasked: let it pass /metrics as it is",
     "connect_failed": "nothing listens there, or the way is closed: check host, port and that the engine runs",
     "timeout": "it takes connections and does not answer: look at the engine's log",
     "status 404": "vLLM has this page: check host and port, and that the URL ends before any path",
     "status 503": "the engine is loading or stopping",
+    **dict.fromkeys((f"status {code}" for code in (301, 302, 303, 307, 308)), _MOVED),
 }
+
+
+def no_metrics(page: bytes) -> str:
+    """The reason why a page of metrics tells nothing of the engine, by how it begins."""
+    begins = page[:64].lstrip()
+    return _HTML if begins.startswith(b"<") else _GZIP if begins.startswith(b"\x1f\x8b") else _NO_METRICS
 
 
 def in_words(reason: str, *, keyed: bool) -> str:

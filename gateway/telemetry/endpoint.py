@@ -64,6 +64,8 @@ class EndpointTelemetry:
         """Why it cannot serve although it answers, from its model list; see `complaint`."""
         self.failures = 0
         """Consecutive failed scrapes."""
+        self.answers = False
+        """Whether the last page came, if only without metrics."""
         self.errors = 0
         self.scrapes = 0
         self.heard_at = -math.inf
@@ -92,7 +94,7 @@ class EndpointTelemetry:
         self.others = max((snapshot.running or 0.0) + (snapshot.waiting or 0.0) - own, 0.0)
         back = self.error is not None
         self.scrapes += 1
-        self.failures, self.error = 0, None
+        self.failures, self.error, self.answers = 0, None, True
         restarts = self.track.restarts
         deltas = self.track.update(snapshot)
         if any(TOKENS in reading.counters for reading in snapshot.readings):
@@ -106,7 +108,7 @@ class EndpointTelemetry:
     def fail(self, reason: str) -> bool:
         """Records a failed scrape; True if the reason differs from the last one."""
         news = reason != self.error
-        self.error = reason
+        self.error, self.answers = reason, False
         self.failures += 1
         self.errors += 1
         return news

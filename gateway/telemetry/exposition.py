@@ -76,8 +76,9 @@ class Layout(Generic[T]):
         return found
 
     def learn(self, lines: int, rows: list[Row[T]]) -> None:
-        """Stores a scan's result. Lines with a timestamp or an exemplar do not end with the value: no layout then."""
-        self._lines = lines if all(head.endswith((b"} ", b" ")) for _, head, _ in rows) else -1
+        """Stores a scan's result. There is no layout of a page without samples, by which nothing could be recognised,
+        nor of lines with a timestamp or an exemplar, which do not end with the value."""
+        self._lines = lines if rows and all(head.endswith((b"} ", b" ")) for _, head, _ in rows) else -1
         self._rows = rows
 
 

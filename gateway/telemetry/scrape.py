@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from gateway.telemetry.complaint import complaint
+from gateway.telemetry.complaint import complaint, no_metrics
 from gateway.telemetry.endpoint import EndpointTelemetry
 from gateway.telemetry.exposition import OFF_LOOP_BYTES
 from gateway.telemetry.fetch import Fetch, FetchFailed
@@ -116,18 +116,30 @@ class Scraper:
         try:
             page = await self._fetch.get(target.url, "/metrics", target.api_key, deadline)
         except FetchFailed as failure:
-            if endpoint.fail(str(failure)):
-                fields = {"endpoint": target.url, "why": endpoint.why()}
-                log.warning("no telemetry from endpoint", extra={"fields": fields})
+            self._failed(endpoint, str(failure))
             return
         # A request of ours that began or ended meanwhile may be on the page: count it as ours, not as another client's.
         own = max(own, target.in_flight())
         snapshot = await self._parsed(page, self._clock(), endpoint.layout)
+        if not snapshot.readings:
+            if self._failed(endpoint, no_metrics(page)):
+                # It answers all the same: who it is, and what it serves, may have changed.
+                endpoint.wants_identity = True
+            endpoint.answers = True
+            return
         if endpoint.error is not None:
             log.info("telemetry from endpoint again", extra={"fields": {"endpoint": target.url}})
         self._view.accept(target.url, snapshot, own)
         endpoint.page_bytes = len(page)
         endpoint.seconds = self._clock() - began
+
+    @staticmethod
+    def _failed(endpoint: EndpointTelemetry, reason: str) -> bool:
+        """Records a failure; logs it, and returns True, if it is another one than before."""
+        if news := endpoint.fail(reason):
+            fields = {"endpoint": endpoint.target.url, "why": endpoint.why()}
+            log.warning("no telemetry from endpoint", extra={"fields": fields})
+        return news
 
     async def _parsed(self, page: bytes, at: float, layout: PageLayout) -> Snapshot:
         if len(page) > OFF_LOOP_BYTES:
@@ -142,7 +154,7 @@ class Scraper:
         if not due and asked is not None and now - asked >= IDENTITY_RETRY:
             untold = old.version is None or not old.models or endpoint.complaint is not None
             due = untold or bool(self._view.missing(endpoint.target.url))
-        if endpoint.failures or not due:
+        if not endpoint.answers or not due:
             return
         endpoint.wants_identity = False
         endpoint.identity_asked = now

@@ -166,6 +166,20 @@ def test_says_what_to_do_about_a_mistake(
     assert told in err
 
 
+@pytest.mark.parametrize("what", ["longform", "short", "breakeven"])
+@pytest.mark.parametrize(("plain", "mtp", "told"), [(1, 0, "are --plain and --mtp swapped?"), (0, 0, "is it an MTP")])
+def test_sides_that_are_not_what_they_are_called_are_not_compared(
+    spark: list[str], what: str, plain: int, mtp: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two addresses in the wrong order, or one of them twice, would be a table of the opposite, or of nothing."""
+    got = run(["bench", what, "--plain", spark[plain], "--mtp", spark[mtp], "--quick"])
+    out, err = capsys.readouterr()
+
+    assert got == 2
+    assert told in err
+    assert out == ""
+
+
 def test_a_refused_key_names_the_option(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """A back end with a key of its own is not mistaken for one that is down."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 
 import pytest
@@ -52,6 +53,42 @@ def test_what_is_in_order_or_unknown_is_no_complaint() -> None:
     assert told(None, b'{"data": []}', "e4b") is None
     assert told("status 404", b"") is None
     assert told("timeout", b"") is None
+
+
+@pytest.mark.parametrize(
+    ("page", "why"),
+    [
+        (b"", "no vLLM metrics on the page; another server than vLLM answers there, or the engine runs with"),
+        (b'process_start_time_seconds 1.7e9\npython_info{version="3.12"} 1\n', "no vLLM metrics on the page; another"),
+        (b"\n<!doctype html>", "no vLLM metrics on the page, which is HTML; another server than vLLM answers there:"),
+        (
+            gzip.compress(engine(num_requests_running=1.0).encode()),
+            "which is compressed; a proxy compresses it unasked",
+        ),
+    ],
+)
+async def test_a_page_without_metrics_is_no_telemetry(page: bytes, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    """SCRAPE-01: a 200 that tells nothing of the engine is an error with its remedy, said once, not fresh telemetry;
+    the models are read all the same, and a page with metrics ends it."""
+    pages = {"/metrics": lambda: page, "/v1/models": lambda: b'{"data": [{"id": "e4b"}]}'}
+    async with (
+        serve(answering(pages), lifespan="off") as url,
+        scraping(pool("plain", url, interval=0.05)) as running,
+    ):
+        record = running.view.endpoints()[url]
+        await running.until(lambda: record.errors > 2 and record.identity.models)
+        told = record.statistics(0.0)
+        assert why in (record.why() or "")
+        assert (told["fresh"], told["scrapes"], told["running"]) == (False, 0, None)
+        assert [row.getMessage() for row in caplog.records] == ["no telemetry from endpoint"]
+
+        pages["/metrics"] = lambda: engine(num_requests_running=1.0).encode()
+        await running.until(lambda: record.error is None)
+
+
+def test_a_redirect_says_what_to_do() -> None:
+    """The gateway follows none, since each request would pay for it."""
+    assert "give the address that it redirects to" in in_words("status 307", keyed=False)
 
 
 async def test_it_is_logged_once_with_its_end(caplog: pytest.LogCaptureFixture) -> None:
