@@ -209,7 +209,7 @@ class TestBeforeTheFirstEvent:
     "accept", ["", "*/*", "text/plain;version=0.0.4", "text/plain; version=1.0.0", "text/html", "application/json"]
 )
 def test_the_text_format_is_called_by_the_name_that_every_reader_knows(accept: str) -> None:
-    """METRIC-05: readers of the Go library take no text but version 0.0.4's, which is also what vLLM's page is called."""
+    """METRIC-05: readers of the Go library take no text but version 0.0.4's; vLLM's page is called that too."""
     registry = CollectorRegistry()
     Counter("vllm:x", "Text.", registry=registry).inc()
 

@@ -181,6 +181,8 @@ class Document(Section):
 
 
 def _version(value: Any) -> int:
+    if value == "1":
+        raise wrong("expected the number 1, without quotes")
     if value is True or value != 1 or isinstance(value, float):
         raise wrong("this gateway reads version 1")
     return 1

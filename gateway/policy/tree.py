@@ -184,8 +184,9 @@ class _Reader:
             elif not isinstance(key, yaml.ScalarNode):
                 self._problem(key, loc, "a key is plain text")
             elif key.value in lines:
-                where = f"lines {lines[key.value]} and {_mark(key)[0]}"
-                self._problem(key, (*loc, key.value), f"duplicate key `{key.value[:60]}`, on {where}")
+                first, second = lines[key.value], _mark(key)[0]
+                where = f"twice on line {first}" if first == second else f"on lines {first} and {second}"
+                self._problem(key, (*loc, key.value), f"duplicate key `{key.value[:60]}`, {where}")
             else:
                 lines[key.value] = _mark(key)[0]
                 self._tree.keys[(*loc, key.value)] = _mark(key)

@@ -18,7 +18,7 @@ from gateway.telemetry.drafting import Disagreement, DraftingWatch
 from gateway.telemetry.endpoint import EndpointTelemetry, Membership, Target
 from gateway.telemetry.identity import Identity
 from gateway.telemetry.source import EndpointLike, ModelLike, PoolLike, PoolsLike, model_of
-from gateway.telemetry.vllm import Reading, Snapshot
+from gateway.telemetry.vllm import EngineKey, Reading, Snapshot
 from gateway.types import PoolKind
 
 SPEC_COUNTERS = ("drafts", "draft_tokens", "accepted_tokens")
@@ -154,8 +154,11 @@ class TelemetryView:
         pools = {pool.name: pool for pool in self._pools}
         for member in endpoint.target.members:
             if member.pool in pools:
+                pool = pools[member.pool]
+                others = _other_models(pool, readings, models)
                 for delta in deltas:
-                    self._tell(pools[member.pool], member, readings[delta.key], delta, models, snapshot)
+                    if delta.key.model not in others:
+                        self._tell(pool, member, readings[delta.key], delta, models, snapshot)
 
     def _tell(
         self,
@@ -238,6 +241,18 @@ class TelemetryView:
             for model, counts in _spec_totals(track):
                 _add(totals.setdefault(model, {}), counts)
         return totals
+
+
+def _other_models(pool: PoolLike, readings: Iterable[EngineKey], models: Iterable[ModelLike]) -> frozenset[str]:
+    """The models on a page of several that are not the pool's.
+
+    None are, if the pool's own is not among them by name: an engine reports the first of its served names only.
+    """
+    served = frozenset(key.model for key in readings)
+    if len(served) < 2:
+        return frozenset()
+    own = served & {pool.policy.model or model.name for model in models if pool.name in model.pools}
+    return served - own if own else frozenset()
 
 
 def _targets(pools: PoolsLike) -> Iterator[Target]:

@@ -102,6 +102,37 @@ def test_agreement_and_unknown_are_silent() -> None:
     assert r.view.disagreements() == ()
 
 
+def test_acceptance_on_a_page_of_several_models_is_that_of_the_pools_own() -> None:
+    """SCRAPE-02: two engines of the model are summed and another model left out. If no name is ours, all count; and
+    every model's counters are passed on under its own name."""
+    counts = ("num_drafts", "num_draft_tokens", "num_accepted_tokens")
+
+    def page(steps: float, *models: str) -> str:
+        share = {"e4b": 0.5, "other": 0.1}
+        return "".join(
+            engine(model, rank, **{f"spec_decode_{c}_total": n for c, n in zip(counts, numbers, strict=True)})
+            for model in models
+            for rank in ("0", "1")
+            for numbers in [(steps, 2 * steps, 2 * steps * share.get(model, 0.3))]
+        )
+
+    both = rig(pool("mtp", "http://a", k=2))
+    for steps in (0.0, 1000.0):
+        both.page("http://a", page(steps, "other", "e4b"))
+    found = both.checklist.reports()[0].acceptance
+    assert found is not None
+    assert found.drafts == 2000.0
+    assert found.rate == pytest.approx(0.5)
+    assert {model: counts["drafts"] for model, counts in both.view.spec_totals().items()} == {"other": 2e3, "e4b": 2e3}
+
+    unnamed = rig(pool("mtp", "http://a", k=2), model="alias")
+    for steps in (0.0, 1000.0):
+        unnamed.page("http://a", page(steps, "other", "e4b"))
+    found = unnamed.checklist.reports()[0].acceptance
+    assert found is not None
+    assert found.drafts == 4000.0
+
+
 def test_totals_survive_restarts_and_removal() -> None:
     """The re-exported counters never fall: not by a restart, not when an endpoint goes, nor when it comes back."""
     r = rig(pool("mtp", A, B, k=2))
