@@ -21,7 +21,7 @@ from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
 from gateway.exposition import DIRECTORY
 from gateway.metrics import Metrics
-from gateway.policy.schema import Model, Policy
+from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.features import extract
 from gateway.request.parse import Body
 from gateway.request.tokens import TokenEstimator
@@ -212,24 +212,36 @@ class Core:
         """Requests refused because of that."""
 
 
-def find_model(policy: Policy, name: str | None) -> Model:
+def find_model(policy: Policy, name: str | None, key: AccessKey | None = None) -> Model:
     """The policy's model for a client's name. A missing name means the only model, where there is only one.
 
-    Raises BadRequest for a missing name, UnknownModel with the nearest names for an unknown one.
+    Raises BadRequest for a missing name, UnknownModel with the nearest names for an unknown one; of the names, those
+    that `key` may use are told.
     """
     if not name:
         if len(policy.models) == 1:
             return next(iter(policy.models.values()))
-        raise BadRequest(f"`model` is missing; this gateway serves {_listed(policy.models)}", param="model")
+        raise BadRequest(f"`model` is missing; this gateway serves {_listed(policy, key)}", param="model")
     if model := policy.resolve(name):
         return model
     shown = name if len(name) <= 80 else name[:80] + "..."
-    near = difflib.get_close_matches(name[:80], policy.names, n=3)
-    hint = f"did you mean {_listed(near)}?" if near else f"this gateway serves {_listed(policy.models)}"
+    near = difflib.get_close_matches(name[:80], _usable(policy, policy.names, key), n=3)
+    hint = f"did you mean {_quoted(near)}?" if near else f"this gateway serves {_listed(policy, key)}"
     raise UnknownModel(f"the model `{shown}` does not exist; {hint}", param="model")
 
 
-def _listed(names: Iterable[str]) -> str:
-    every = list(names)
+def _usable(policy: Policy, names: Iterable[str], key: AccessKey | None) -> list[str]:
+    """Those of the models' names and aliases that the key may use."""
+    if key is None or key.models is None:
+        return list(names)
+    return [name for name in names if (model := policy.resolve(name)) is not None and model.name in key.models]
+
+
+def _listed(policy: Policy, key: AccessKey | None) -> str:
+    every = _usable(policy, policy.models, key)
     more = f" and {len(every) - 10} more" if len(every) > 10 else ""
-    return ", ".join(f"`{name}`" for name in every[:10]) + more
+    return _quoted(every[:10]) + more
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -43,7 +43,7 @@ class ModelList:
 
     async def one(self, name: str, key: AccessKey | None) -> dict[str, Any]:
         """One model by name or alias. Raises UnknownModel, also for a model that the key may not use."""
-        model = find_model(self._core.active.policy, name)
+        model = find_model(self._core.active.policy, name, key)
         if not may_use(key, model):
             raise UnknownModel(f"the model `{name}` does not exist for this key", param="model")
         card = await self._card(model)

@@ -64,7 +64,7 @@ class PassThrough(Handler):
         raw = await read_body(incoming)
         body = readable(raw) if raw else None
         asked = body.model if body else None
-        model = named(policy, asked)
+        model = named(policy, asked, incoming.exchange.key)
         await admit(self.core, incoming, model, len(raw) // BYTES_PER_TOKEN, 0)
 
         def sent(served: str) -> bytes:
@@ -79,7 +79,7 @@ class PassThrough(Handler):
         upload = Upload(_then_watch(down, pieces, asyncio.current_task()), head.content_type, head.content_length)
         try:
             asked = await upload.model()
-            model = named(policy, asked)
+            model = named(policy, asked, incoming.exchange.key)
             size = head.content_length or upload.size
             await admit(self.core, incoming, model, size // BYTES_PER_TOKEN, 0, watch=False)
             plan = plan_for(incoming, model, asked, lambda served: upload.stream(served if asked else None))
@@ -97,9 +97,9 @@ async def _then_watch(
     down.watch(task)
 
 
-def named(policy: Policy, asked: str | None) -> Model:
+def named(policy: Policy, asked: str | None, key: AccessKey | None = None) -> Model:
     """The model of that name, or the first one if none is named. Raises UnknownModel."""
-    return concrete(policy, find_model(policy, asked) if asked else next(iter(policy.models.values())))
+    return concrete(policy, find_model(policy, asked, key) if asked else next(iter(policy.models.values())))
 
 
 def plan_for(

@@ -58,7 +58,7 @@ class RoutedApi(Handler):
         if (trace := exchange.trace) is not None:
             trace.read = core.clock()
         raw, body, exchange.translated = renewed(raw, parse_body(raw), policy.server.guided, core.metrics.guided)
-        model = find_model(policy, body.model)
+        model = find_model(policy, body.model, exchange.key)
         if policy.logging.prompts:
             _log_body(exchange.request_id, model.name, raw)
         hints = incoming.head.hints if policy.server.client_hints else NO_HINTS

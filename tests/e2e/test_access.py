@@ -52,6 +52,24 @@ async def test_a_key_gets_in_and_stays_here() -> None:
         assert b"secret" not in (await get(running.url, "/metrics")).body
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/embeddings", "/v1/models/nope"])
+@pytest.mark.parametrize("asked", ["nope", "secret-mode"])
+async def test_an_unknown_model_is_answered_with_the_keys_own(path: str, asked: str) -> None:
+    """What other keys may use is not told, neither as a list nor as a near miss; the key's own models are."""
+    policy = one_pool("http://127.0.0.1:1").replace("models:", "models:\n  secret-model: {pools: [plain]}")
+    async with gateway(policy + access(alpha=", models: [m]"), ENV) as running:
+        if path.endswith("nope"):
+            got = await ask(running.url, b"", path.replace("nope", asked), method="GET", headers=ALPHA)
+        else:
+            got = await ask(running.url, chat(model=asked), path, headers=ALPHA)
+        assert got.status == 404
+        assert b"secret-model" not in got.body
+        assert b"`m`" in got.body
+
+        other = await ask(running.url, chat(model=asked), headers=BETA)
+        assert b"secret-model" in other.body
+
+
 async def test_the_sdk_raises_its_authentication_error() -> None:
     """401 and 403 arrive as the SDK's own exceptions."""
     policy = one_pool("http://127.0.0.1:1").replace("models:", "models:\n  other: {pools: [plain]}")
