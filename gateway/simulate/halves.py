@@ -21,9 +21,8 @@ from gateway.simulate.tables import Row, rows_of
 from gateway.upstream.lease import Lease
 
 TABLES = ("h200-arms-e4b-graphs",)
-TWO_TABLES = ("h200-arms-e4b-two",)
-"""The same engines on two real cards, which `gateway.simulate.served` plays."""
-TWO_ROUNDS = 4
+TWO_TABLES: Mapping[str, int] = {"h200-arms-e4b-two": 4, "h200-arms-26b-two": 3}
+"""Such engines on two real cards, which `gateway.simulate.served` plays; the rounds of each."""
 _WIDE = (288, 320, 352, 384, 448, 512, 640, 768, 1024)
 SIZES: Mapping[int, tuple[int, ...]] = {
     0: (*range(1, 65), 72, 80, 88, 96, 112, 128, 144, 192, 256, *_WIDE),

@@ -159,7 +159,7 @@ def _open(table: KnownTable) -> Iterator[Point]:
 
 def _arms(table: KnownTable) -> Iterator[Point]:
     if table.name in halves.TWO_TABLES:
-        replayed = served.replay(table.name, halves.SIZES, halves.TWO_ROUNDS)
+        replayed = served.replay(table.name, halves.SIZES, halves.TWO_TABLES[table.name])
     else:
         replayed = (halves if table.name in halves.TABLES else served).replay(table.name)
     for row, ms in replayed:

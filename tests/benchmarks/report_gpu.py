@@ -9,13 +9,13 @@ from gateway.figures.report import Plot, Report, Series, Table
 from tests.benchmarks.report_data import FIGURES, read
 
 SAME = "Hardware: the same two NVIDIA H200"
-GRAPHS = "gpu-graphs-e4b-two"
+GRAPHS = ("gpu-graphs-e4b-two", "gpu-graphs-26b-a4b-two")
 """The arms with a CUDA graph for every batch, on two real cards."""
 
 
 def gpu_figures() -> dict[str, Any]:
     """Every file of measured arms, by name."""
-    return {name: read(name) for name in (*sorted(path.stem for path in FIGURES.glob("gpu-arms-*.json")), GRAPHS)}
+    return {name: read(name) for name in (*sorted(path.stem for path in FIGURES.glob("gpu-arms-*.json")), *GRAPHS)}
 
 
 def gpu_chapter(found: Mapping[str, Any]) -> Report:

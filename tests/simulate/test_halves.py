@@ -6,7 +6,7 @@ import pytest
 
 from gateway.profiles import get_profile
 from gateway.simulate.graphs import covered
-from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, TWO_ROUNDS, TWO_TABLES, Half
+from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, TWO_TABLES, Half
 from gateway.simulate.served import ARMS, FRONT, SEATS, TASKS, K, Load
 from gateway.simulate.tables import rows_of
 from tests.benchmarks.gpu_logs import LENGTHS, Answer, fit, met
@@ -14,9 +14,11 @@ from tests.benchmarks.report_data import read
 
 LOADS = (Load(10.0, 0, 9.0), Load(30.0, 0, 9.0), Load(0.0, 24, 9.0))
 FIGURES = read("gpu-graphs-e4b")
+TWO = ("gpu-graphs-e4b-two", "gpu-graphs-26b-a4b-two")
+"""In the order of the tables."""
 
 
-@pytest.mark.parametrize(("table", "figures"), [(TABLES[0], "gpu-graphs-e4b"), (TWO_TABLES[0], "gpu-graphs-e4b-two")])
+@pytest.mark.parametrize(("table", "figures"), [(TABLES[0], "gpu-graphs-e4b"), *zip(TWO_TABLES, TWO, strict=True)])
 def test_the_rows_are_the_figures_that_were_measured(table: str, figures: str) -> None:
     """Mean times by arm, load and kind, none left out."""
     measured = {
@@ -34,8 +36,9 @@ def test_the_rows_are_the_figures_that_were_measured(table: str, figures: str) -
 def test_the_arms_and_rounds_that_are_played_are_those_that_ran() -> None:
     """The halves' arms by the orders they ran in, the two cards' by what gpu_arms did."""
     assert {row["arm"] for row in rows_of(TABLES[0])} == ORDERS.keys()
-    assert {row["arm"] for row in rows_of(TWO_TABLES[0])} == ARMS.keys()
-    assert read("gpu-graphs-e4b-two")["about"]["rounds"] == TWO_ROUNDS
+    for (table, rounds), figures in zip(TWO_TABLES.items(), TWO, strict=True):
+        assert {row["arm"] for row in rows_of(table)} == ARMS.keys()
+        assert read(figures)["about"]["rounds"] == rounds
 
 
 def test_every_batch_that_was_seen_has_its_graph() -> None:
