@@ -77,7 +77,7 @@ async def test_the_endpoint_that_served_may_have_gone_meanwhile() -> None:
         running.core.pools.apply(parse_policy(left, "policy.yaml", {}))
         await one.response_head(kind="text/event-stream", served=second)
         assert (await one.answer()).WhichOneof("response") == "response_headers"
-        await one.response_body(b"data: [DONE]\n\n", ended=True)
+        await one.response_body(b'data: {"choices": [{"delta": {"content": "."}}]}\n\ndata: [DONE]\n\n', ended=True)
         outcome = await running.outcome()
         assert (outcome.result, outcome.endpoint) == (Result.OK, f"http://{second}")
         assert running.in_flight == 0
