@@ -106,6 +106,11 @@ class Lease:
         """Seconds beyond `timeouts.first_byte` that its first byte may take."""
         return 0.0 if self.extra is None else self.extra()
 
+    def left(self, now: float) -> float | None:
+        """Seconds left until a stream's first event is due; None where it never is."""
+        limit = self.endpoint.timeouts.first_byte
+        return None if limit is None else self.since + limit - now
+
     def first_byte(self, now: float) -> None:
         """Call when the answer has begun. For a trial that is enough: an engine that answers is working."""
         endpoint = self.endpoint

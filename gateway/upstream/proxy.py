@@ -36,6 +36,7 @@ from gateway.upstream.retry import (
     class_of,
     class_of_answer,
     first_event,
+    first_event_ended,
 )
 from gateway.upstream.verdict import fault_of
 
@@ -249,9 +250,8 @@ class Attempts:
         """The endpoint was found dead: gives it up, as long as that is allowed and there is another, or `anyway`."""
         if self._moved or self._task is None:
             return
-        call = self._call
-        elsewhere = self.count < call.attempts and call.again()
-        elsewhere = elsewhere and self._pools.admission.worth_waiting(tuple(call.pools), self._tried)
+        call, worth = self._call, self._pools.admission.worth_waiting
+        elsewhere = self.count < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
         if elsewhere or anyway:
             self._moved, self._ended = True, not elsewhere
             self._task.cancel()
@@ -273,11 +273,13 @@ async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
     try:
         first = await response.read()
         fault = fault_of(response, first, streams=streams, json=call.json)
-        # A page or an error with a good status does not show that the engine works.
-        if fault is None and not lease.refused:
+        begun = not streams or first_event_ended(first)
+        # A page, an error with a good status or a comment does not show that the engine works.
+        if fault is None and begun and not lease.refused:
             lease.first_byte(pools.clock())
-        if streams or not response.ended:
-            first = await (first_event(response, first) if streams else _gather(response, first))
+        if not begun or not (streams or response.ended):
+            reading = first_event(response, first, lease.left(pools.clock())) if streams else _gather(response, first)
+            first = await reading
             fault = fault_of(response, first, streams=streams, json=call.json)
     except BaseException:
         response.close()

@@ -31,6 +31,7 @@ its load is moved, not repeated.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from email.utils import parsedate_to_datetime
 
@@ -158,13 +159,20 @@ def status_named(error: bytes) -> int:
     return status if status >= 400 else 0
 
 
-async def first_event(response: Response, first: bytes) -> bytes:
-    """Reads on until an event is whole, so that comments and cuts in the middle cannot hide an error."""
-    while first and len(first) < FIRST_EVENT_BYTES and not first_event_ended(first):
-        piece = await response.read()
-        if not piece:
-            break
-        first += piece
+async def first_event(response: Response, first: bytes, seconds: float | None) -> bytes:
+    """Reads on until an event is whole, so that comments and cuts in the middle cannot hide an error.
+
+    Raises UpstreamTimeout after that many seconds, for comments are no sign of a working engine.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            while first and len(first) < FIRST_EVENT_BYTES and not first_event_ended(first):
+                piece = await response.read()
+                if not piece:
+                    break
+                first += piece
+    except TimeoutError:
+        raise UpstreamTimeout("the back end sent no first event in time", phase="first_byte") from None
     return first
 
 

@@ -142,6 +142,24 @@ class TestBounds:
                 assert client.retries == [("p", "hung")]
                 assert counts(live) == [0] * 6
 
+    async def test_comments_are_no_first_byte(self) -> None:
+        """TIMEOUT-05, HEALTH-01: a hung engine behind something that sends comments is a hung engine."""
+
+        async def comments(call: Call) -> None:
+            await call.head(200, [("content-type", "text/event-stream"), ("transfer-encoding", "chunked")])
+            while not call.connection.closed.is_set():
+                await call.chunk(b": ping\n\n")
+                await asyncio.sleep(0.01)
+
+        async with Stub(comments) as a, Stub(GOOD) as b:
+            own = {"p": ", timeouts: {first_byte: 100ms}"}
+            async with wired(policy_of({"p": [a.url], "q": [b.url]}, own=own)) as live:
+                client = Client(live)
+                opened = await asyncio.wait_for(client.open(stream=True), 20)
+                assert await body_of(opened) == EVENT + DONE
+                assert client.retries == [("p", "hung")]
+                assert counts(live) == [0] * 6
+
     @pytest.mark.parametrize(("attempts", "budget"), [(1, 0.2), (2, 0)])
     async def test_a_hung_endpoint_counts_as_an_attempt(self, attempts: int, budget: float) -> None:
         """RETRY-05: engines may only be slow, all of them; requests to them must not multiply."""
