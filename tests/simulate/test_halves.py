@@ -7,8 +7,11 @@ import pytest
 from gateway.profiles import get_profile
 from gateway.simulate.graphs import covered
 from gateway.simulate.halves import ORDERS, SIZES, TABLES, TWIN_MTP_STALL, TWIN_STALL, TWO_TABLES, Half
-from gateway.simulate.served import ARMS, FRONT, SEATS, TASKS, K, Load
+from gateway.simulate.job import Job
+from gateway.simulate.mixed import in_order, poisson
+from gateway.simulate.served import ARMS, CLIENT_ROUNDS, FRONT, SEATS, SHARES, TASKS, Gateway, K, Load
 from gateway.simulate.tables import rows_of
+from gateway.upstream.lease import Lease
 from tests.benchmarks.gpu_logs import LENGTHS, Answer, fit, met
 from tests.benchmarks.report_data import read
 
@@ -77,3 +80,46 @@ def test_the_profiles_stall_is_what_the_engines_logs_say() -> None:
 
         assert join == pytest.approx(mean, rel=0.08)
         assert explained > 0.9
+
+
+class Sent(Gateway):
+    """The gateway of an arm that keeps which engine each job went to."""
+
+    def __init__(self, arm: str) -> None:
+        super().__init__(arm, "26b-a4b", SIZES)
+        self.sent: dict[str, list[Job]] = {url: [] for url in self._engines}
+
+    def _send(self, job: Job, lease: Lease) -> None:
+        self.sent[lease.endpoint.url].append(job)
+        super()._send(job, lease)
+
+
+def test_the_26bs_stall_is_what_both_cards_logs_say() -> None:
+    """The straight line through the simulated engines' answers says as much of a joining prompt as through the real."""
+    found: dict[tuple[bool, str], list[Answer]] = {}
+    later = 0.0
+    for arm in ARMS:
+        gateway = Sent(arm)
+        gateway.play(poisson(14.0, 4.0, -1, SHARES), 0, "warm-up")
+        for number in range(TWO_TABLES["h200-arms-26b-two"]):
+            for rate in (5.0, 9.0, 14.0):
+                gateway.play(poisson(rate, 9.0, number, SHARES), 0, f"{rate} {number}")
+            gateway.play(in_order(24 * CLIENT_ROUNDS, number, SHARES), 24, f"clients {number}")
+        for (url, jobs), card in zip(gateway.sent.items(), "12", strict=True):
+            drafts = "mtp" in url
+            for job in jobs:
+                times = (later + FRONT + job.first, later + FRONT + job.ended)
+                found.setdefault((drafts, card), []).append(
+                    Answer(url, drafts, job.prompt.task.value, job.tokens, *times)
+                )
+        later += 2 * gateway.clock.now
+    said = {row["engine"]: row["logs"]["line"] for row in read("gpu-graphs-26b-a4b-two")["fits"]["rows"]}
+    for drafts, known, close in ((False, said["plain"], 1.0), (True, said["mtp"], 2.0)):
+        fits = []
+        for card in "12":
+            seen = met(found[drafts, card], K, SIZES[K if drafts else 0], LENGTHS)
+            (_, _, join), _, explained = fit(seen, graphs=False)
+            assert explained > 0.75
+            fits.append((len(seen), join))
+
+        assert sum(n * join for n, join in fits) / sum(n for n, _ in fits) == pytest.approx(known, abs=close)
