@@ -17,6 +17,8 @@ from gateway.policy.load import load_policy
 
 SHOWN = 10
 """Single requests that the table names."""
+PLAIN_WIDTH = 120
+"""Columns where the output is no terminal."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    """Prints the report. 1 where the log holds no decision. Raises PolicyInvalid or OSError."""
+    """Prints the report. 1 where the log holds no decision to compare. Raises PolicyInvalid or OSError."""
     policy = load_policy(args.policy, os.environ)
     if args.decisions == "-":
         report = replay(policy, sys.stdin.buffer)
@@ -40,7 +42,11 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(orjson.dumps(report.object(), option=orjson.OPT_INDENT_2).decode())
     else:
-        print_report(report, Console())
+        console = Console()
+        print_report(report, console if console.is_terminal else Console(width=PLAIN_WIDTH))
+    if not report.compared and not report.refused:
+        print("gateway: none of the decisions could be compared: is it the policy of other models?", file=sys.stderr)
+        return 1
     return 0
 
 
@@ -95,10 +101,12 @@ def _moves(report: Report) -> Table:
 
 
 def _largest(report: Report) -> Table:
-    single = Table(
-        "request", "task", "from", "to", "why", box=SIMPLE_HEAD, title="largest changes", title_justify="left"
-    )
-    single.add_column("gain", justify="right")
+    single = Table(box=SIMPLE_HEAD, pad_edge=False, title="largest changes", title_justify="left")
+    # An identifier's end tells it from the others, so what is cut on a narrow terminal are other columns.
+    single.add_column("request", no_wrap=True)
+    for name in ("task", "from", "to", "why"):
+        single.add_column(name)
+    single.add_column("gain", justify="right", no_wrap=True)
     for flip in sorted(report.flips, key=lambda flip: -abs(flip.gain or 0.0))[:SHOWN]:
         gain = "-" if flip.gain is None else f"{flip.gain:+.3f} s"
         reason = flip.reason.value if flip.reason else ""

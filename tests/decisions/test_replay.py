@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import orjson
 import pytest
+from rich.console import Console
 
 from gateway.cli import run
+from gateway.decisions.command import print_report
 from gateway.decisions.replay import replay
 from gateway.decisions.row import as_row, keep
 from gateway.types import Outcome, Reason
@@ -113,3 +117,32 @@ def test_a_file_without_decisions_is_an_error(tmp_path: Path, capsys: pytest.Cap
 
     assert run(["replay", "--policy", str(other), str(log)]) == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_policy_of_other_models_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1, where "0 of 0 would go elsewhere" would let a check pass that has checked nothing."""
+    log, other = tmp_path / "decisions.jsonl", tmp_path / "other.yaml"
+    log.write_bytes(b"\n".join(lines(outcomes(policy(), LENGTHS))))
+    other.write_text(
+        "version: 1\npools: {p: {endpoints: ['http://127.0.0.1:1']}}\nmodels: {another: {pools: [p]}}\n", "utf-8"
+    )
+
+    assert run(["replay", "--policy", str(other), str(log)]) == 1
+    out, err = capsys.readouterr()
+    assert "5 for models that the policy does not have" in out
+    assert "could be compared" in err
+
+
+@pytest.mark.parametrize("width", [72, 80, 120])
+def test_request_ids_are_never_cut(width: int) -> None:
+    """Ids of one process differ in their last digits only: without these, no request of the table can be found."""
+    ids = [f"gw-81de8f3e66fba378-{number:04x}" for number in range(5)]
+    made = [replace(outcome, request_id=name) for outcome, name in zip(outcomes(policy(), LENGTHS), ids, strict=True)]
+    told = Console(file=StringIO(), width=width)
+
+    print_report(replay(policy(ALL_PLAIN), lines(made)), told)
+
+    assert isinstance(told.file, StringIO)
+    text = told.file.getvalue()
+    assert all(name in text for name in (ids[1], ids[3], ids[4]))
+    assert max(map(len, text.splitlines())) <= width
