@@ -126,6 +126,7 @@ class Metrics:
         self.discovered = gauge("gateway_discovered_endpoints", "Endpoints found by discovery.", "livemax", "pool")
         self.discovery_failing = gauge("gateway_discovery_failing", "Sources that find nothing.", "livemax", "pool")
         self.waiting = gauge("gateway_waiting", "Requests waiting for a place.", "livesum", "pool")
+        self.held = gauge("gateway_prefill_waiting", "Requests held until an engine gets to them.", "livesum", "pool")
         self.in_flight_limit = gauge("gateway_in_flight_limit", "Most requests in a pool; 0: any.", "livesum", "pool")
         self.state_connected = gauge("gateway_state_connected", "1 if shared state is reached.", "livemin", "home")
         self.policy_version = gauge("gateway_policy_version", "Policies this process has had live.", "livemax")

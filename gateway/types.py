@@ -210,6 +210,8 @@ class Decision:
     costs: tuple[PoolCost, ...] = ()
     endpoint: str | None = None
     """Where in the pool the conversation's prefix is cached: preferred, as far as load and health allow."""
+    cached: int = 0
+    """Tokens of that prefix."""
     thread: int = 0
     """The conversation's key; 0 where there is none."""
 

@@ -18,8 +18,9 @@ from gateway.api.downstream import Downstream
 from gateway.api.exchange import Exchange
 from gateway.api.relay import HEARTBEAT, result_of
 from gateway.errors import GatewayError, UpstreamError
+from gateway.upstream.call import Opened
 from gateway.upstream.client import Headers
-from gateway.upstream.proxy import GATHER_BYTES, Opened
+from gateway.upstream.proxy import GATHER_BYTES
 
 _STREAM: Headers = [
     (b"content-type", b"text/event-stream; charset=utf-8"),

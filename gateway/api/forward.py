@@ -20,11 +20,13 @@ from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
 from gateway.routing.cost import longest_decode, work_of
-from gateway.types import Decision, Result, Trace
+from gateway.types import CostTerms, Decision, Features, Result, Trace
+from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, own_location, upstream_request_headers
-from gateway.upstream.proxy import Attempts, Call, Opened
+from gateway.upstream.prefill import Prompt
+from gateway.upstream.proxy import Attempts
 
 BodyFor = Callable[[str], bytes | AsyncIterator[bytes]]
 Forward = Callable[[Core, Incoming, "Plan"], Awaitable[None]]
@@ -190,6 +192,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         endpoint=decision.endpoint if decision else None,
         first=partial(_first, incoming.exchange),
         extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),
+        prompt=_prompt(decision, features),
         stream=stream,
         json=features is not None,
         key=key.name if key else None,
@@ -199,13 +202,30 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
 
 def _first(exchange: Exchange) -> float:
     """Expected seconds to the first byte in the chosen pool: a stream's first token, else all of the answer."""
-    decision, features = exchange.decision, exchange.features
-    if decision is None or features is None:
+    terms, features = _terms(exchange.decision), exchange.features
+    if terms is None or features is None:
         return inf
-    for cost in decision.costs:
-        if cost.pool == decision.pool and (terms := cost.terms) is not None:
-            return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
-    return inf
+    return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
+
+
+def _prompt(decision: Decision | None, features: Features | None) -> Prompt | None:
+    """What an engine has to compute before the first token; None where that is not known."""
+    if decision is None or features is None:
+        return None
+    fresh = features.input_tokens - decision.cached
+    return Prompt(fresh if fresh > 1 else 1, partial(_first_token, decision), features.stream)
+
+
+def _first_token(decision: Decision) -> float:
+    """Expected seconds from sending to the first token in the chosen pool."""
+    terms = _terms(decision)
+    return inf if terms is None else terms.first
+
+
+def _terms(decision: Decision | None) -> CostTerms | None:
+    """Of the chosen pool's cost."""
+    costs = decision.costs if decision is not None else ()
+    return next((cost.terms for cost in costs if decision is not None and cost.pool == decision.pool), None)
 
 
 def _extra(core: Core, exchange: Exchange, decision: Decision) -> float:

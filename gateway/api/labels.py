@@ -33,9 +33,10 @@ from gateway.request.labels import LabelQuestion, read_label_question
 from gateway.request.parse import Body
 from gateway.routing.cost import work_of
 from gateway.types import Decision, Need, Reason, Result, Usage
+from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.proxy import Attempts, Call, Opened
+from gateway.upstream.proxy import Attempts
 
 log = logging.getLogger("gateway.labels")
 

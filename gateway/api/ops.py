@@ -177,6 +177,7 @@ def refresh_gauges(core: Core) -> None:
     metrics.shown_endpoints = live
     for pool in core.pools:
         metrics.waiting.labels(pool.name).set(pool.waiting)
+        metrics.held.labels(pool.name).set(sum(endpoint.held for endpoint in pool.endpoints))
         metrics.in_flight_limit.labels(pool.name).set(pool.policy.limits.in_flight)
         for endpoint in pool.endpoints:
             metrics.in_flight.labels(pool.name, endpoint.url).set(endpoint.in_flight)
@@ -223,6 +224,8 @@ def describe_pool(core: Core, name: str) -> dict[str, Any]:
                 "gate": s.gate.value,
                 "trip": s.trip.value if s.trip else None,
                 "in_flight": s.in_flight,
+                "held": s.held,
+                "prompt_tokens": s.prompt_tokens,
                 "started": s.started,
                 "consecutive_failures": s.failures,
                 "weight": s.weight,

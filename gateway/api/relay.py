@@ -19,8 +19,9 @@ from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.types import Result
+from gateway.upstream.call import Opened
 from gateway.upstream.client import Headers
-from gateway.upstream.proxy import GATHER_BYTES, Opened
+from gateway.upstream.proxy import GATHER_BYTES
 
 HEARTBEAT = b": keep-alive\n\n"
 AFTER_ERROR_SECONDS = 1.0

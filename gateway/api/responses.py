@@ -24,9 +24,9 @@ from gateway.api.passthrough import allowed, check_path
 from gateway.errors import ConnectFailed, MethodNotAllowed, NotFound, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.types import Decision, Reason, Result
+from gateway.upstream.call import Opened
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease
-from gateway.upstream.proxy import Opened
 
 KEPT = 20_000
 _ID = re.compile(rb'"id"\s*:\s*"([\x21\x23-\x5b\x5d-\x7e]{1,256})"')

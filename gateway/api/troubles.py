@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gateway.api.core import Core
 from gateway.upstream.breaker import Gate
-from gateway.upstream.endpoint import EndpointStatistics
+from gateway.upstream.statistics import EndpointStatistics
 
 
 @dataclass(frozen=True, slots=True)

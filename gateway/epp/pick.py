@@ -24,12 +24,12 @@ from gateway.epp.wire import BodyMode, Changes, ResponseHead
 from gateway.errors import NothingAvailable, TooManyRequests
 from gateway.routing.cost import work_of
 from gateway.types import Result
+from gateway.upstream.call import Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pool import NOTHING, Pool
-from gateway.upstream.proxy import Opened
 from gateway.upstream.verdict import fault_of
 
 CREDENTIALS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key"})

@@ -77,6 +77,8 @@ class Limits(Section):
     queue: Whole = 1024
     queue_wait: SecondsOrZero = 30.0
     """0s: nothing waits."""
+    prefill: Whole = 16384
+    """Prompt tokens at one endpoint that wait for their first token; further requests wait here, shortest first."""
 
 
 class Health(Section):

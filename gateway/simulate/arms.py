@@ -102,7 +102,8 @@ def make_policy(profile: str, k: int, engines: Mapping[str, int], seats: int, sp
     for kind, number in engines.items():
         urls = ", ".join(f'"http://{kind}-{at}"' for at in range(number))
         drafts = f", speculative: {{method: mtp, tokens: {k}}}" if kind == MTP else ""
-        limits = f"limits: {{in_flight: {seats * number}}}"
+        own = ", prefill: 0" if spec.by_arrival else ""
+        limits = f"limits: {{in_flight: {seats * number}{own}}}"
         pools.append(f"  {kind}: {{endpoints: [{urls}], profile: {profile}, {limits}{drafts}}}")
     text = "\n".join(
         [

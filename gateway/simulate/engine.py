@@ -105,6 +105,8 @@ class SimEngine:
         """Engines that share its GPU in time slices."""
         self.accepted = self.drafts = 0.0
         """Tokens and sequence steps since the start, as its counters export them."""
+        self.computed: list[Job] = []
+        """Those whose prompt the last `advance` completed."""
         self._budget = token_budget
         self._threads: OrderedDict[int, int] = OrderedDict()
         self._most_threads = threads
@@ -151,6 +153,7 @@ class SimEngine:
     def advance(self) -> list[Job]:
         """Completes the jump or prefill step that ends at `next_at`; returns the finished jobs."""
         now, jump, running = self.next_at, self._jump, self._running
+        self.computed.clear()
         done: list[Job] = []
         if jump:
             self._step += jump
@@ -178,6 +181,7 @@ class SimEngine:
     def _begin(self, job: Job, now: float, done: list[Job]) -> None:
         """Ends the prefill: the first token arrives and decoding begins."""
         job.first = now
+        self.computed.append(job)
         left = job.tokens - 1
         if not left:
             return self._end(job, now, done)

@@ -21,6 +21,7 @@ from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Heade
 from gateway.upstream.fair import UNIT, FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
+from gateway.upstream.prefill import Prompt
 
 TELEMETRY = 2.0
 """Seconds between scrapes of the engines' acceptance counters."""
@@ -163,12 +164,19 @@ class World:
         return Lease(pool, endpoint, self.clock.now)
 
     def _send(self, job: Job, lease: Lease) -> None:
-        engine = self._engines[lease.endpoint.url]
-        job.sent = now = self.clock.now
+        job.sent = self.clock.now
         job.lease = lease
         self.taken[lease.pool] += 1
+        prefill, prompt = lease.endpoint.prefill, prompt_of(job)
+        if prefill.take(lease, prompt):
+            self._submit(job, lease)
+        else:
+            prefill.add(lease, prompt, lambda: self._submit(job, lease))
+
+    def _submit(self, job: Job, lease: Lease) -> None:
+        engine = self._engines[lease.endpoint.url]
         before = engine.next_at
-        engine.submit(job, now)
+        engine.submit(job, self.clock.now)
         if engine.next_at != before:
             self._push(engine)
 
@@ -186,8 +194,15 @@ class World:
             heapreplace(self._events, (engine.next_at, self._number, engine))
         else:
             heappop(self._events)
+        self._computed(engine)
         if self._queued:
             self._serve(self._pool_of[id(engine)])
+
+    def _computed(self, engine: SimEngine) -> None:
+        """Every answer is taken for a stream here, whose first token tells that its prompt is computed."""
+        for job in engine.computed:
+            if (lease := job.lease) is not None:
+                lease.endpoint.prefill.left(lease)
 
     def _serve(self, name: str) -> None:
         """Gives a pool's free slots to queued requests."""
@@ -223,6 +238,16 @@ class World:
             if drafts >= LEAST_STEPS:
                 arm.accept(pool.name, accepted / drafts)
                 self._counted[pool.name] = (before[0] + drafts, before[1] + accepted)
+
+
+def prompt_of(job: Job) -> Prompt:
+    """As `api.forward` makes it, for a stream."""
+    decision, tokens = job.decision, job.prompt.features.input_tokens
+    first = math.inf
+    if decision is not None:
+        tokens = max(tokens - decision.cached, 1)
+        first = next((c.terms.first for c in decision.costs if c.pool == decision.pool and c.terms), math.inf)
+    return Prompt(tokens, lambda: first, stream=True)
 
 
 def no_connector() -> Connector:

@@ -39,8 +39,8 @@ class Target:
     """The live endpoints with this URL, which count our own requests."""
 
     def in_flight(self) -> int:
-        """Our own requests at this URL now."""
-        return sum(source.in_flight for source in self.sources)
+        """Our own requests at this URL now, as far as it knows of them."""
+        return sum(source.in_flight - source.held for source in self.sources)
 
 
 class EndpointTelemetry:

@@ -24,6 +24,10 @@ class EndpointLike(Protocol):
     def in_flight(self) -> int:
         """Our own requests at the endpoint now."""
 
+    @property
+    def held(self) -> int:
+        """Those of them that it has not been sent yet."""
+
 
 class TelemetryPolicy(Protocol):
     """In seconds; an interval of None turns telemetry off."""

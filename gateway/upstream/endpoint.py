@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 
 from gateway.policy.schema import Breaker as BreakerPolicy
@@ -17,6 +16,8 @@ from gateway.types import Result
 from gateway.upstream.breaker import TRIAL_SECONDS, Breaker, Gate, Trip
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.lease import Lease, SharedLimit
+from gateway.upstream.prefill import Prefill
+from gateway.upstream.statistics import EndpointStatistics
 
 WORKING_SECONDS = 5.0
 """Seconds for which an answer proves that the endpoint works."""
@@ -26,31 +27,6 @@ ONE_AT_A_TIME = 0.001
 """What remains of that share while a request runs there."""
 FAULTS = frozenset({Result.BACKEND_ERROR, Result.TRUNCATED, Result.TIMEOUT})
 ALIVE = frozenset({Result.OK, Result.CLIENT_ERROR})
-
-
-@dataclass(frozen=True, slots=True)
-class EndpointStatistics:
-    """A snapshot for asserts, `/gateway/pools` and the status page."""
-
-    url: str
-    up: bool
-    """Whether it may take a request now, apart from its limits."""
-    draining: bool
-    in_flight: int
-    started: int
-    failures: int
-    """Consecutive failures; any proper answer of the back end resets it to 0."""
-    weight: float
-    slice: str | None
-    probed_up: bool = True
-    gate: Gate = Gate.OPEN
-    trip: Trip | None = None
-    """Why the breaker last shut."""
-    rests: float = 0.0
-    """Seconds for which it gets no more requests, because the back end asked for a rest or refused one."""
-    streaming: int = 0
-    doubted: bool = False
-    """Whether most replicas with recent experience of it have found it broken."""
 
 
 class Endpoint:
@@ -72,6 +48,7 @@ class Endpoint:
         "longest_wait",
         "moved",
         "on_change",
+        "prefill",
         "probed_up",
         "ready",
         "rests_until",
@@ -109,6 +86,8 @@ class Endpoint:
         self.slice: str | None = None
         self.shared: SharedLimit | None = None
         """The limit that it shares with other endpoints of its slice."""
+        self.prefill = Prefill(clock)
+        """The prompts that wait there for their first token, and those that wait here for their turn."""
         self.in_flight = 0
         self.started = 0
         self.leases: set[Lease] = set()
@@ -167,6 +146,11 @@ class Endpoint:
         if not self.probed_up or self.draining or self.weight <= 0:
             return math.inf
         return max(self.rests_until, self.breaker.opens_at(trial=trial))
+
+    @property
+    def held(self) -> int:
+        """Requests of those in flight of which it has been sent nothing yet."""
+        return self.prefill.waiting
 
     def room(self) -> bool:
         """Whether its own limit and its slice's leave a slot."""
@@ -287,6 +271,8 @@ class Endpoint:
             rests=max(self.rests_until - self.clock(), 0.0) if self.rests_until else 0.0,
             streaming=self.streaming,
             doubted=self.doubted,
+            prompt_tokens=self.prefill.tokens,
+            held=self.held,
         )
 
     def __repr__(self) -> str:

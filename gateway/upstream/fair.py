@@ -78,10 +78,11 @@ class _Key(Generic[E]):
     stays there as a gap until it comes to the front, or until there are more gaps than requests. No lane is empty, and
     none begins with a gap."""
 
-    __slots__ = ("lanes", "numbers", "served", "time")
+    __slots__ = ("lanes", "numbers", "patience", "served", "time")
 
-    def __init__(self, time: float) -> None:
+    def __init__(self, time: float, patience: float) -> None:
         self.time = time
+        self.patience = patience
         self.served = 0.0
         """Work of this key that was served, in all."""
         self.lanes: dict[str, _Lane[E]] = {}
@@ -99,7 +100,7 @@ class _Key(Generic[E]):
 
     def add(self, entry: E, number: int) -> None:
         self.numbers[entry] = number
-        patience = max(PATIENCE, ROUNDS * entry.places)
+        patience = max(self.patience, ROUNDS * entry.places)
         for pool, work in zip(entry.order, entry.works, strict=True):
             lane = self.lanes.setdefault(pool, _Lane())
             lane.size += 1
@@ -152,7 +153,8 @@ class FairQueue(Generic[E]):
     """Entries by the order above. All operations are O(keys + pools of an entry * log of the queue's
     length) or better, removals on average."""
 
-    def __init__(self) -> None:
+    def __init__(self, patience: float = PATIENCE) -> None:
+        self._patience = patience
         self._levels: dict[int, _Level[E]] = {}
         self._number = 0
         self._size = 0
@@ -171,7 +173,7 @@ class FairQueue(Generic[E]):
         if key is None:
             if len(level.keys) >= SWEEP:
                 self._sweep(level)
-            key = level.keys[entry.key] = _Key(level.now)
+            key = level.keys[entry.key] = _Key(level.now, self._patience)
         elif not key.numbers:
             key.time = max(key.time, level.now)
         self._number += 1

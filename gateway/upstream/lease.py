@@ -114,6 +114,7 @@ class Lease:
     def first_byte(self, now: float) -> None:
         """Call when the answer has begun. For a trial that is enough: an engine that answers is working."""
         endpoint = self.endpoint
+        endpoint.prefill.left(self)
         self.answered = True
         endpoint.answered_at = now
         endpoint.moved = True
@@ -130,6 +131,7 @@ class Lease:
         self.move = None
         endpoint, holder = self.endpoint, self._holder
         endpoint.leases.discard(self)
+        endpoint.prefill.left(self)
         endpoint.in_flight -= 1
         holder.in_flight -= 1
         if self._shared is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Set
-from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.lease import Lease
 from gateway.upstream.pickers import FEW, least_loaded, two_of
 from gateway.upstream.retry import RetryBudget
+from gateway.upstream.statistics import PoolStatistics
 
 NOTHING: frozenset[str] = frozenset()
 BUSY_FACTOR, BUSY_MARGIN = 2.0, 4
@@ -26,24 +26,6 @@ LONGEST_RETRY_AFTER = 60
 """Seconds."""
 NEWEST_WEIGHT = 0.05
 """Weight of the newest request in the mean time that a request keeps its slot."""
-
-
-@dataclass(frozen=True, slots=True)
-class PoolStatistics:
-    """A snapshot for asserts, metrics and the status page. Counts are since the start."""
-
-    name: str
-    in_flight: int
-    waiting: int
-    """Requests in this pool's queue."""
-    ready: int
-    """Endpoints that are ready for requests."""
-    queued: int
-    """Requests that had to wait."""
-    waited_seconds: float
-    """Total time that requests have waited, including those that gave up."""
-    rejected: dict[str, int]
-    """Requests refused, by cause: `queue_full`, `displaced`, `queue_wait`, `down`."""
 
 
 class Door(Protocol):

@@ -116,6 +116,8 @@ class Pools:
                 endpoint.breaker, endpoint.probed_up = old.breaker, old.probed_up
                 endpoint.answered_at, endpoint.rests_until = old.answered_at, old.rests_until
         endpoint.timeouts = limits
+        endpoint.prefill.limit = pool.limits.prefill
+        endpoint.prefill.serve()
         endpoint.breaker.configure(pool.breaker)
         endpoint.api_key = row.api_key.get_secret_value().encode() if row.api_key else None
         endpoint.weight = row.weight

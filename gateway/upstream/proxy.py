@@ -12,17 +12,13 @@ has, as long as it is small enough to gather. An endpoint that is found dead in 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
-from gateway.records import keyword_record
 from gateway.types import Result
-from gateway.upstream.client import Dropped, Extra, Headers, Response
-from gateway.upstream.endpoint import Endpoint
-from gateway.upstream.fair import UNIT, Work
+from gateway.upstream.call import Call, Opened
+from gateway.upstream.client import Dropped, Response
 from gateway.upstream.headers import is_event_stream
 from gateway.upstream.late import why_late
 from gateway.upstream.lease import Lease, heed_refusal
@@ -46,54 +42,6 @@ SAME_POOL = 2
 """Attempts in one pool before the next pool comes first."""
 
 
-@keyword_record
-class Call:
-    """What to send, whichever endpoint gets it. `body` and `headers` may depend on it (served name, its own key)."""
-
-    method: bytes
-    target: bytes
-    """Raw path and query; the connector knows its endpoint's prefix."""
-    headers: Callable[[Endpoint], Headers]
-    body: Callable[[str], bytes | AsyncIterator[bytes]]
-    """From the pool's name. Called for each attempt; raises a GatewayError where it can't be given once more."""
-    pools: Sequence[str]
-    attempts: int
-    """Requests that may be sent for this one, the first included."""
-    wait_for_first: bool
-    """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
-    endpoint: str | None = None
-    """URL of the endpoint of the first pool that has the conversation's prefix cached: taken if it has a place."""
-    work: Callable[[], Work] = lambda: UNIT
-    """Its expected work, for the queue. Asked for where it has to wait."""
-    first: Callable[[], float] = lambda: math.inf
-    """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
-    extra: Extra | None = None
-    """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
-    stream: bool = False
-    """The answer comes in pieces, if it is a good one."""
-    json: bool = False
-    """A good answer is a JSON object, or a stream of events."""
-    again: Callable[[], bool] = lambda: True
-    """Whether the body can be given once more."""
-    priority: int = 0
-    key: str | None = None
-    exclude: frozenset[str] = frozenset()
-    """URLs of endpoints that can't serve the request."""
-
-
-@dataclass(slots=True)
-class Opened:
-    """An answer that will be relayed, with the lease that its end must release."""
-
-    lease: Lease
-    response: Response
-    first: bytes | None
-    """What has been read of the body; None where nothing has."""
-    streams: bool
-    fault: int | None = None
-    """Of a good status that comes without an answer: the error's own status, or 0. See `verdict`."""
-
-
 class Attempts:
     """The attempt loop of one request. Its public fields stay readable when `open` raises or is cancelled."""
 
@@ -101,6 +49,7 @@ class Attempts:
         "_call",
         "_dropped",
         "_ended",
+        "_lease",
         "_moved",
         "_on_retry",
         "_pools",
@@ -119,6 +68,7 @@ class Attempts:
         self._on_retry = on_retry
         """Called with the pool and the error class of each attempt that is followed by another."""
         self._call: Call
+        self._lease: Lease
         self._task: asyncio.Task[Any] | None = None
         self._moved = self._ended = False
         self._tried: set[str] = set()
@@ -168,6 +118,7 @@ class Attempts:
     async def _try(self, lease: Lease) -> tuple[Opened, None] | tuple[None, GatewayError]:
         """One attempt. A failed one has released its lease."""
         self.count += 1
+        self._lease = lease
         self._tried.add(lease.endpoint.url)
         self.endpoint, self.pool = lease.endpoint.url, lease.pool
         self.sent_at = self._pools.clock()
@@ -176,7 +127,10 @@ class Attempts:
         if call.extra is not None and lease.endpoint.counts_tokens(self.sent_at):
             # Only for an engine that its page shows at work; of one that tells nothing the limit is all there is.
             lease.extra = call.extra
+        prefill = lease.endpoint.prefill
         try:
+            if call.prompt is not None and not prefill.take(lease, call.prompt):
+                await prefill.wait(lease, call.prompt, call.priority, call.key)
             opened = await _attempt(lease, call, self._pools)
             lease.move = None
             return opened, None
@@ -193,11 +147,14 @@ class Attempts:
             return None, failed
         except asyncio.CancelledError:
             # The client left, or the endpoint was found dead. Neither says anything new about it.
+            held = prefill.holds(lease)
             lease.release(Result.CLIENT_CLOSED)
             moved, self._moved = self._moved, False
             if moved and self._task is not None and not self._task.uncancel():
                 if self._ended:
                     return None, Hung("the back end hangs, and sent no first byte in time", phase="first_byte")
+                if held:
+                    return None, NothingAvailable("the back end was found dead before its turn came")
                 return None, Moved("the back end was found dead while the request waited for its first byte")
             raise
         except BaseException:
@@ -250,8 +207,9 @@ class Attempts:
         """The endpoint was found dead: gives it up, as long as that is allowed and there is another, or `anyway`."""
         if self._moved or self._task is None:
             return
-        call, worth = self._call, self._pools.admission.worth_waiting
-        elsewhere = self.count < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
+        call, lease, worth = self._call, self._lease, self._pools.admission.worth_waiting
+        sent = self.count - lease.endpoint.prefill.holds(lease)
+        elsewhere = sent < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
         if elsewhere or anyway:
             self._moved, self._ended = True, not elsewhere
             self._task.cancel()

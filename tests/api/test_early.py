@@ -12,7 +12,7 @@ from gateway.api.dialect import OPENAI
 from gateway.api.downstream import Downstream, Message
 from gateway.api.early import EarlyBeats
 from gateway.api.exchange import Exchange
-from gateway.upstream.proxy import Opened
+from gateway.upstream.call import Opened
 from tests.answers import close, reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool

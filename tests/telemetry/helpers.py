@@ -28,6 +28,7 @@ class FakeEndpoint:
     url: str
     api_key: bytes | None = None
     in_flight: int = 0
+    held: int = 0
 
 
 @dataclass(frozen=True)

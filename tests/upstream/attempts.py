@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.types import Result
+from gateway.upstream.call import Opened
 from gateway.upstream.pools import Pools
-from gateway.upstream.proxy import Opened
 from tests.answers import reply, stream
 
 EVENT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'

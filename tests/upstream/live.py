@@ -13,11 +13,12 @@ from gateway.errors import GatewayError
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import Policy
 from gateway.types import Result
+from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
 from gateway.upstream.connect import connect
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.pools import Pools
-from gateway.upstream.proxy import Attempts, Call, Opened
+from gateway.upstream.proxy import Attempts
 
 
 class Clock:

@@ -13,11 +13,11 @@ import pytest
 from gateway.errors import UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.breaker import Gate, Trip
+from gateway.upstream.call import Opened
 from gateway.upstream.client import Timeouts
 from gateway.upstream.late import why_late
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
-from gateway.upstream.proxy import Opened
 from gateway.upstream.retry import Hung, Late, Overdue
 from gateway.upstream.stall import is_stalled, watch_stalls
 from tests.answers import hang, reply

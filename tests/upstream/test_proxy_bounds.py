@@ -11,7 +11,7 @@ import pytest
 from gateway.errors import ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
 from gateway.types import Result
 from gateway.upstream.breaker import Gate
-from gateway.upstream.proxy import Opened
+from gateway.upstream.call import Opened
 from tests.answers import close, hang, reply, stream, text
 from tests.stub import Call, Stub
 from tests.upstream.attempts import DONE, EVENT, GOOD, WHOLE, body_of, counts

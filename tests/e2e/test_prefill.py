@@ -1,0 +1,106 @@
+"""Prompts are held until the engine gets to them, through a real gateway: order, leaving, dying, and what is shown.
+
+The gateway's time stands still, so that no prompt counts as computed before its first byte comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from tests.answers import stream
+from tests.gateways import Running, gateway, one_pool
+from tests.raw_client import ask, chat, connected, counted, get
+from tests.stub import Answer, Call, Stub
+from tests.upstream.live import Clock
+
+EVENT = b'data: {"choices":[{"delta":{"content":"hi"},"finish_reason":null}]}\n\n'
+DONE = b"data: [DONE]\n\n"
+LONG, MIDDLE, SHORT = "word " * 900, "word " * 500, "word " * 50
+LIMITS = ", limits: {prefill: 1000}"
+
+
+def first_token_after(gate: asyncio.Event) -> Answer:
+    """A stream whose first token comes once the gate is open."""
+    return stream(EVENT, DONE, gate=gate, gate_before=0)
+
+
+def prompts(stub: Stub) -> list[int]:
+    """The lengths of the prompts in the order in which they came to the engine."""
+    return [len(json.loads(request.body)["messages"][0]["content"]) for request in stub.requests]
+
+
+def held(running: Running) -> int:
+    return sum(endpoint.prefill.waiting for pool in running.core.pools for endpoint in pool.endpoints)
+
+
+async def test_a_short_prompt_passes_long_ones_that_the_engine_has_not_begun() -> None:
+    """The engine would compute them in order of arrival; here the short one is sent first."""
+    gate = asyncio.Event()
+    async with (
+        Stub(first_token_after(gate)) as stub,
+        gateway(one_pool(stub.url, extra=LIMITS), clock=Clock()) as running,
+    ):
+        tasks = [asyncio.create_task(ask(running.url, chat(LONG, stream=True)))]
+        await stub.until(lambda: len(stub.requests) == 1)
+        for text in (LONG, MIDDLE, SHORT):
+            tasks.append(asyncio.create_task(ask(running.url, chat(text, stream=True))))
+            await running.until(lambda: held(running) + len(stub.requests) == len(tasks))
+
+        assert (len(stub.requests), held(running)) == (2, 2)
+        assert await counted(running.url, "gateway_prefill_waiting", pool="plain") == 2
+        (pool,) = json.loads((await get(running.url, "/gateway/pools")).body)["pools"]
+        assert (pool["in_flight"], pool["waiting"], pool["endpoints"][0]["held"]) == (4, 0, 2)
+        gate.set()
+        assert {answer.status for answer in await asyncio.gather(*tasks)} == {200}
+        assert prompts(stub) == [len(LONG), len(SHORT), len(MIDDLE), len(LONG)]
+        await running.until(lambda: running.in_flight == 0)
+        assert held(running) == 0
+
+
+async def test_a_client_that_leaves_while_it_is_held_is_never_sent() -> None:
+    """CANCEL: its slot is free at once, and the engine never hears of it."""
+    gate = asyncio.Event()
+    async with (
+        Stub(first_token_after(gate)) as stub,
+        gateway(one_pool(stub.url, extra=LIMITS), clock=Clock()) as running,
+    ):
+        first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+        await stub.until(lambda: len(stub.requests) == 1)
+        async with connected(running.url) as client:
+            await client.send("/v1/chat/completions", json.dumps(chat(LONG, stream=True)).encode())
+            await running.until(lambda: held(running) == 1)
+        await running.until(lambda: held(running) == 0 and running.in_flight == 1)
+        gate.set()
+
+        assert (await first).status == 200
+        assert len(stub.requests) == 1
+
+
+async def test_a_held_request_goes_elsewhere_when_its_engine_is_found_dead() -> None:
+    """Nothing was sent of it, so that this costs it none of its attempts."""
+    async with Stub(hanging) as dead, Stub(stream(EVENT, DONE)) as well:
+        policy = one_pool(dead.url, well.url, extra=f"{LIMITS}, retry: {{attempts: 1}}")
+        async with gateway(policy, clock=Clock()) as running:
+            (pool,) = list(running.core.pools)
+            endpoint = next(e for e in pool.endpoints if e.url == dead.url)
+            other = next(e for e in pool.endpoints if e.url == well.url)
+            other.weight = 0.0
+            other.refresh()
+            first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await dead.until(lambda: len(dead.requests) == 1)
+            second = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await running.until(lambda: held(running) == 1)
+            other.weight = 1.0
+            other.refresh()
+            endpoint.probed(False)
+
+            assert (await second).status == 200
+            assert (len(dead.requests), len(well.requests)) == (1, 1)
+            assert await counted(running.url, "gateway_retries_total", pool="plain") >= 1
+            first.cancel()
+            await asyncio.wait([first])
+
+
+async def hanging(call: Call) -> None:
+    await call.hang()
