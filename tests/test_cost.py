@@ -226,7 +226,7 @@ async def relayed(count: int) -> int:
     lease: Any = SimpleNamespace(
         endpoint=SimpleNamespace(moved=False), waits=False, answered=True, blameless=False, refused=False
     )
-    opened: Any = SimpleNamespace(lease=lease, response=Pieces(pieces), first=None, streams=True)
+    opened: Any = SimpleNamespace(lease=lease, response=Pieces(pieces), first=None, streams=True, fault=None)
     exchange = Exchange("r", 0.0, ())
     connection: Any = Direct(sent)
     relay = StreamRelay(exchange, Downstream(receive, send, connection), opened, OPENAI, None, lambda: 0.0, None)
