@@ -105,8 +105,7 @@ class SimEngine:
         """Engines that share its GPU in time slices."""
         self.accepted = self.drafts = 0.0
         """Tokens and sequence steps since the start, as its counters export them."""
-        self.computed: list[Job] = []
-        """Those whose prompt the last `advance` completed."""
+        self.computed: list[Job] = []  # whose prompts the last `advance` completed
         self._budget = token_budget
         self._threads: OrderedDict[int, int] = OrderedDict()
         self._most_threads = threads
@@ -153,17 +152,15 @@ class SimEngine:
     def advance(self) -> list[Job]:
         """Completes the jump or prefill step that ends at `next_at`; returns the finished jobs."""
         now, jump, running = self.next_at, self._jump, self._running
-        self.computed.clear()
         done: list[Job] = []
         if jump:
             self._step += jump
             self._context += self._growth * jump
             self.drafts += len(running) * jump
             self.accepted += self._length * jump
-        if self._joining:
-            for job in self._joining:
-                self._begin(job, now, done)
-            self._joining.clear()
+        self.computed, self._joining = self._joining, []
+        for job in self.computed:
+            self._begin(job, now, done)
         step = self._step
         while running and running[0][0] <= step:
             job = heappop(running)[2]
@@ -181,7 +178,6 @@ class SimEngine:
     def _begin(self, job: Job, now: float, done: list[Job]) -> None:
         """Ends the prefill: the first token arrives and decoding begins."""
         job.first = now
-        self.computed.append(job)
         left = job.tokens - 1
         if not left:
             return self._end(job, now, done)

@@ -175,7 +175,6 @@ def test_the_command_plans_for_japanese_and_compares_models(tmp_path: Path, caps
         (["--traffic", "mooncake"], "--traces FOLDER"),
         (["--traffic", "half", "--mix", "long=1"], "give one of them"),
         (["--least-plain", "3", "--most-slices", "2"], "more slices than"),
-        (["--html", "/no/such/folder/plan.html", "--requests", "60", "--rate", "0.5", "--depths", "1"], "No such file"),
     ],
 )
 def test_mistakes_are_one_line(words: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
