@@ -84,6 +84,7 @@ class ClientConnection(HttpToolsProtocol):
 
     _on_lost: Callable[[], None] | None = None
     _lost = False
+    refused: GatewayError | None = None
     _offers = False
     """The message amid reading offers another protocol; `_before` is then the cycle of the one before it."""
     _head = -1
@@ -149,6 +150,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def _refuse(self, error: GatewayError) -> None:
         """Answers what never became a whole request, and hangs up; says nothing amid the answer to another one."""
+        self.refused = error
         if self.transport.is_closing():
             return
         cycle = self.cycle

@@ -30,6 +30,9 @@ CONNECTION = "gateway.connection"
 class Connection(Protocol):
     """What a server can tell of the connection that a request came over."""
 
+    refused: GatewayError | None
+    """What the server itself has answered to a body that it could not read."""
+
     def watch(self, on_lost: Callable[[], None] | None) -> None:
         """Calls `on_lost` once when the connection is lost, at once if it already is; None ends that."""
 
@@ -118,7 +121,8 @@ class Downstream:
                 raise RequestTimeout(f"no byte of the request body came for {BODY_SECONDS:g} seconds") from None
         if message["type"] == "http.disconnect":
             self.left = True
-            raise ClientLeft
+            refused = None if self._connection is None else self._connection.refused
+            raise refused or ClientLeft
         return message
 
     def watch(self, task: asyncio.Task[Any] | None = None) -> None:

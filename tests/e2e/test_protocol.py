@@ -111,6 +111,19 @@ async def test_a_head_without_end_is_refused() -> None:
 CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: "
 
 
+async def test_a_body_that_is_no_body_is_the_clients_error() -> None:
+    """BODY-06: who sends nonsense amid a body gets a 400 and is counted by it, not as a client that has left."""
+    raw = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\nzz\r\n"
+    async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
+        for part in (raw[:-4], raw[-4:]):
+            await sent(client, part)
+            await asyncio.sleep(0.01)
+
+        assert (await everything(client)).startswith(b"HTTP/1.1 400 ")
+        await running.until(lambda: running.counted("gateway_requests_total") == 1)
+        assert running.counted("gateway_requests_total", outcome="client_error") == 1
+
+
 @pytest.mark.parametrize("raw", [CHUNKED + b"gzip\r\n\r\n{}", CHUNKED + b"chunked\r\n\r\n2\r\n{}\r\nzz\r\n"])
 async def test_a_body_that_breaks_the_protocol_is_refused_in_the_common_form(raw: bytes) -> None:
     """A client learns what was wrong with a request whose head was well, and another request's answer stays whole."""
