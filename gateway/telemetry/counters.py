@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gateway.telemetry.vllm import EngineKey, Reading, Snapshot
+from gateway.telemetry.vllm import EngineKey, Reading, Snapshot, position
 
 Counts = Mapping[str, float]
 
@@ -25,7 +25,7 @@ class Delta:
     seconds: float
     """Between the scrapes; after a restart the new process may be younger."""
     counts: Counts
-    """Increments by `Reading` name; only counters that moved."""
+    """Increments by `Reading` name; only counters that moved, and with drafts those of every position."""
     reset: bool
     """Whether the engine restarted in between; `counts` are then the new process's own."""
 
@@ -63,17 +63,28 @@ class CounterTrack:
         if not reset:
             # A counter that was not there before has no difference: its value may be hours old.
             counts = {n: v - old[n] for n, v in new.items() if n in old and v != old[n]}
-            return Delta(reading.key, seconds, counts, False)
+            return Delta(reading.key, seconds, _with_positions(counts, old), False)
         lost = self._lost.setdefault(reading.key, {})
         for name, value in old.items():
             lost[name] = lost.get(name, 0.0) + value
-        return Delta(reading.key, seconds, {name: value for name, value in new.items() if value}, True)
+        counts = {name: value for name, value in new.items() if value}
+        return Delta(reading.key, seconds, _with_positions(counts, new), True)
 
     def totals(self) -> Iterator[tuple[EngineKey, dict[str, float]]]:
         """Each engine's counters, continued across its restarts, so that they never fall."""
         for key, last in self._last.items():
             lost = self._lost.get(key, {})
             yield key, {name: last.get(name, 0.0) + lost.get(name, 0.0) for name in {**last, **lost}}
+
+
+def _with_positions(counts: dict[str, float], known: Counts) -> dict[str, float]:
+    """Where there were drafts, a position at which none was accepted has a rate of 0, not an unknown one."""
+    if "drafts" in counts:
+        index = 0
+        while (name := position(index)) in known:
+            counts.setdefault(name, 0.0)
+            index += 1
+    return counts
 
 
 class Window:

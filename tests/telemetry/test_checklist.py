@@ -73,6 +73,20 @@ def test_a_collapse_is_said_within_a_minute_of_traffic_and_ends_with_the_fix(cap
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
 
 
+def test_a_position_that_accepts_nothing_is_the_weakest_tail() -> None:
+    """A rate of exactly 0 is told, and advised on, as one just above it is; also where it was never more."""
+    for before in (0.0, 1e6):
+        r, server = _two(), Engine()
+        server.steps, server.accepted = before, [0.5 * before, 0.0]
+        server.run(r, 60, 0.5, 0.0)
+        report = r.checklist.reports()[0]
+
+        assert report.acceptance is not None
+        assert report.acceptance.positions == pytest.approx((0.5, 0.0))
+        assert report.state is MtpState.WEAK_TAIL
+        assert [advice.tokens for advice in report.advice if advice.code is Code.FEWER] == [1]
+
+
 def test_a_restart_with_another_k_starts_anew() -> None:
     """What was accepted at k=2 says nothing at k=1: the figures are of the new engine only."""
     r, server = _two(), Engine()
