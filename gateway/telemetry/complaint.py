@@ -16,7 +16,8 @@ _REMEDIES = {
     _NO_METRICS: "another server than vLLM answers there, or the engine runs with --disable-log-stats",
     _HTML: "another server than vLLM answers there: check host and port",
     _GZIP: "a proxy compresses it unasked: let it pass /metrics as it is",
-    "connect_failed": "nothing listens there, or the way is closed: check host, port and that the engine runs",
+    "connect_failed": "nothing listens there, or the way is closed: check host, port and that the engine runs; "
+    "for https, that its certificate's authority is trusted (SSL_CERT_FILE)",
     "timeout": "it takes connections and does not answer: look at the engine's log",
     "status 404": "vLLM has this page: check host and port, and that the URL ends before any path",
     "status 503": "the engine is loading or stopping",

@@ -12,6 +12,7 @@ lean connector copes better with back ends that break HTTP's rules.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
@@ -59,6 +60,16 @@ def _was_cut(error: httpx.RemoteProtocolError) -> bool:
     return not isinstance(complaint, h11.RemoteProtocolError) or str(complaint).startswith("peer closed connection")
 
 
+def _trusted(verify: bool | str) -> ssl.SSLContext | bool:
+    """Whose certificates count: those of the bundle, of OpenSSL's own variables if one is set, else httpx's."""
+    if isinstance(verify, str):
+        return ssl.create_default_context(cafile=verify)
+    if verify and ("SSL_CERT_FILE" in os.environ or "SSL_CERT_DIR" in os.environ):
+        # The library reads them itself, and takes one that leads nowhere for an empty list.
+        return ssl.create_default_context()
+    return verify
+
+
 class _Reset(ConnectionLost):
     """An idle connection was reset before the answer's head."""
 
@@ -80,7 +91,7 @@ class HttpxConnector:
     ) -> None:
         """`origin` is `scheme://host:port`; `name` stands in for its host in the Host header and for TLS; `verify` is
         False, or a path to a CA bundle."""
-        context = ssl.create_default_context(cafile=verify) if isinstance(verify, str) else verify
+        context = _trusted(verify)
         self._url = httpx.URL(origin)
         self._name = name
         self._prefix = prefix

@@ -129,8 +129,9 @@ def certificate_for(subject: str, tmp_path: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize("http2", [False, True])
-async def test_tls(certificate: tuple[Path, Path], http2: bool) -> None:
-    """An https endpoint is verified against its bundle, and refused without it."""
+async def test_tls(certificate: tuple[Path, Path], http2: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An https endpoint is verified against its bundle, or the one that SSL_CERT_FILE names, and refused without."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     chain, key = certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
@@ -152,6 +153,11 @@ async def test_tls(certificate: tuple[Path, Path], http2: bool) -> None:
         with pytest.raises(ConnectFailed):
             await send(strict)
         await strict.aclose()
+
+        monkeypatch.setenv("SSL_CERT_FILE", str(chain))
+        told = connect(url, http2=http2)
+        assert (await fetch(told)).body == b"hi"
+        await told.aclose()
 
 
 async def test_the_name_behind_an_address_is_asked_for(tmp_path: Path) -> None:
