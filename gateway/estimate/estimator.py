@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from itertools import repeat
 from math import exp2
 from operator import mul
-from typing import NamedTuple
 
 from gateway.estimate.calibration import Calibration
 from gateway.estimate.hashing import LEVELS, keys_of, name_key, with_case
@@ -31,6 +30,7 @@ from gateway.estimate.rules import estimate_rules, resolve, stated_by
 from gateway.estimate.signals import signals
 from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
 from gateway.estimate.tasks import likeliest
+from gateway.records import record
 from gateway.types import Estimate, Features, Outcome, Result, Task
 
 CEILING = 32_768
@@ -69,7 +69,8 @@ class Statistics:
     """Predictions that wait for their outcome."""
 
 
-class _Pending(NamedTuple):
+@record
+class _Pending:
     """The prediction that an outcome is compared with. Holds `features`, so that its `id` is not reused meanwhile."""
 
     features: Features

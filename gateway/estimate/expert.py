@@ -8,8 +8,8 @@ where training data say nothing, the guess stands.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request.lexicon import BIT, PHRASE_BIT
 from gateway.types import Features
 
@@ -31,9 +31,9 @@ _LOOK_UP = BIT["who"] | BIT["answer"] | BIT["extract"] | BIT["what"]
 _BINARY = PHRASE_BIT["yes or no"] | PHRASE_BIT["one word"]
 
 
-class View(NamedTuple):
-    """Lexicon bits per window of text, and shape features of the instruction. A tuple, for speed: each estimate builds
-    one."""
+@record
+class View:
+    """Lexicon bits per window of text, and shape features of the instruction."""
 
     system: int
     first: int

@@ -10,8 +10,8 @@ wide UNKNOWN for the remainder. Thinking adds its own tokens. For location m, sp
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.types import Estimate, Features, Structure, Task, ToolChoice
 
 SETTLING_CAP = 16
@@ -22,7 +22,8 @@ _MOST_MIXED = 4
 _Z90 = 1.2816
 
 
-class Length(NamedTuple):
+@record
+class Length:
     """A log-normal length: median exp(`mu`) tokens; `sigma` is the standard deviation of ln tokens."""
 
     mu: float
@@ -75,7 +76,8 @@ def _detailed(base: Length, detail: int) -> Length:
 _TYPICAL_BY_DETAIL = {detail: {task: _detailed(base, detail) for task, base in TYPICAL.items()} for detail in _DETAIL}
 
 
-class Ruled(NamedTuple):
+@record
+class Ruled:
     """The rules' result for the answer proper, before caps and thinking."""
 
     task: Task
@@ -232,16 +234,16 @@ def _by_task(features: Features, task: Task, share: float) -> tuple[Length, floa
     # Of each log length: the sum of shares, the weighted sum and the weighted sum of squares.
     total = mu = squares = 0.0
     for each, part in scores[:_MOST_MIXED]:
-        own_mu, sigma = _of_task(each, features)
+        own = _of_task(each, features)
         total += part
-        mu += part * own_mu
-        squares += part * (sigma * sigma + own_mu * own_mu)
+        mu += part * own.mu
+        squares += part * (own.sigma * own.sigma + own.mu * own.mu)
     told = total if len(scores) <= _MOST_MIXED else sum([part for _, part in scores])
     rest = 1.0 - told if told < 1.0 else 0.0
-    own_mu, sigma = _of_task(Task.UNKNOWN, features)
+    own = _of_task(Task.UNKNOWN, features)
     total += rest
-    mu = (mu + rest * own_mu) / total
-    squares += rest * (sigma * sigma + own_mu * own_mu)
+    mu = (mu + rest * own.mu) / total
+    squares += rest * (own.sigma * own.sigma + own.mu * own.mu)
     return Length(mu, math.sqrt(max(0.0, squares / total - mu * mu))), min(0.8, share), source
 
 

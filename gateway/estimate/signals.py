@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
 from gateway.estimate.expert import CASES, View, expert
 from gateway.estimate.numbers import NUMBER_BITS, log2p, number_bits
 from gateway.estimate.rules import read_rules
+from gateway.records import record
 from gateway.request.lexicon import GROUPS, PHRASES
 from gateway.request.words import digit_runs
 from gateway.types import Features, Structure, Task, ToolChoice
@@ -49,7 +49,8 @@ _CASE_BIT = {case: 1 << _CASE_AT + i for i, case in enumerate(CASES)}
 _TASK_BIT = {task: 1 << _TASK_AT + i for i, task in enumerate(Task)}
 
 
-class Signals(NamedTuple):
+@record
+class Signals:
     """The binary features of a request and the guesses they correct."""
 
     bits: int

@@ -27,9 +27,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from gateway.estimate.hashing import LEVELS
+from gateway.records import record
 
 DECAY = 0.98
 """Decay per later observation on the same key: about the last fifty count."""
@@ -56,7 +56,8 @@ Cell = list[float]
 """[weight, sum m, sum y, sum m*m, sum m*y, errors before, errors after]"""
 
 
-class Chain(NamedTuple):
+@record
+class Chain:
     """A prediction and its path through the levels."""
 
     location: float

@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from functools import lru_cache, reduce
 from operator import or_
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request import evidence as tasks
 from gateway.request import lexicon, tells, vocabulary, wish_words
 from gateway.request.evidence import Scores, evidence, step_by_step
 from gateway.request.instruction import ends, locate
 from gateway.request.language import language_of
-from gateway.request.lexicon import Groups
 from gateway.request.marks import Mark, Marks
 from gateway.request.wishes import Wish, find_detail, find_wish
 from gateway.request.words import has_digit, word_list
@@ -55,7 +54,8 @@ _LEAST = 2.0
 """Parts weaker than this are material, not an instruction."""
 
 
-class Asking(NamedTuple):
+@record
+class Asking:
     """What was read from the instruction."""
 
     text: str
@@ -65,10 +65,12 @@ class Asking(NamedTuple):
     wish: Wish | None
     detail: int
     step_by_step: bool
-    groups: Groups
+    groups: tuple[int, ...]
+    """In the order of `lexicon.Groups`."""
 
 
-class _Part(NamedTuple):
+@record
+class _Part:
     text: str
     language: str
     scores: Scores
@@ -111,8 +113,8 @@ def read_ask(user: str, system: str) -> Asking:
     return _merge(lead, others, place, _groups(told, head, tail or head))
 
 
-def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
-    """Lexicon groups of the system prompt and of the turn's first line, edges and last line."""
+def _groups(told: _Part, head: _Part, tail: _Part) -> tuple[int, ...]:
+    """`Groups`: lexicon groups of the system prompt and of the turn's first line, edges and last line."""
     first, last = head.groups, tail.groups
     cut = head.text.find("\n")
     if cut >= 0:
@@ -121,7 +123,7 @@ def _groups(told: _Part, head: _Part, tail: _Part) -> Groups:
     if cut >= 0:
         last = _groups_in(tail.text[cut + 1 :][-_LINE:].lower(), tail.marks)
     phrases = told.phrases | head.phrases | tail.phrases
-    return Groups(told.groups, first, head.groups | tail.groups, last, phrases)
+    return told.groups, first, head.groups | tail.groups, last, phrases
 
 
 def groups_of(text: str) -> int:
@@ -179,7 +181,7 @@ def _read(text: str) -> _Part:
 _NOTHING = _Part("", "und", {}, None, 0, False, 0.0, 0, 0, [])
 
 
-def _merge(lead: _Part, others: list[_Part], place: Place, groups: Groups) -> Asking:
+def _merge(lead: _Part, others: list[_Part], place: Place, groups: tuple[int, ...]) -> Asking:
     text, wish, detail, steps = lead.text, lead.wish, lead.detail, lead.steps
     scores = lead.scores.copy()
     for other in others:

@@ -7,8 +7,8 @@ back end judges it.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request.parse import is_true
 from gateway.types import Api, Need, Structure, ToolChoice
 
@@ -25,7 +25,8 @@ _MAX_CHOICES = 4096
 _SCORED_LABELS = 64
 
 
-class Caps(NamedTuple):
+@record
+class Caps:
     """Bounds that parameters set, in tokens of one choice, and how many choices there are."""
 
     limit: int | None
@@ -38,7 +39,8 @@ class Caps(NamedTuple):
     scoring: bool
 
 
-class Thinking(NamedTuple):
+@record
+class Thinking:
     on: bool | None
     budget: int | None
 

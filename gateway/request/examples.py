@@ -33,7 +33,10 @@ _BEGINS_ANSWER = re.compile(r"let's|let us|think|まず|首先|先に", re.IGNOR
 def in_prompt(text: str) -> tuple[int, int] | None:
     """(median tokens, number) of the example answers inside `text`; None without examples."""
     text = text[-_WINDOW:]
-    # Early exits: most prompts have few lines, and end without a labelled line or with a label that occurs once.
+    # Early exits: most prompts have no colon or few lines, and end without a labelled line or with a label that occurs
+    # once.
+    if not (":" in text or "：" in text):
+        return _arrows(text)
     if newlines(text, 2) < 2:
         return None
     last = [line_label(line) for line in _last_lines(text)]
@@ -125,7 +128,7 @@ def _after(line: str, label: str) -> str:
 def _arrows(text: str) -> tuple[int, int] | None:
     """Examples of the form `input -> output`, one per line, with the last one open."""
     ending = text[text.rfind("\n") + 1 :].rstrip()
-    if not ending.endswith(_ARROWS):
+    if not ending.endswith(_ARROWS) or newlines(text, 2) < 2:
         return None
     arrow = next(each for each in _ARROWS if ending.endswith(each))
     lines = text.split("\n")

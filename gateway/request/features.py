@@ -84,32 +84,30 @@ def _assemble(
     keys: TextKeys, prefill: bool, thread: int,
 ) -> Features:  # fmt: skip
     """The features, from everything that was read."""
-    # Unpacked, because reading a field of a tuple by name costs several times as much.
-    caps, thinking, shape, tools, _, tool_fields, choice, needs, cap, shape_key = params
-    place, language, task_scores, wish, wish_firm, detail, step_by_step, groups = reading
-    system_key, template_key, head_key, tail_key, form_key = keys
+    caps, thinking, shape, cap = params.caps, params.thinking, params.shape, params.cap
     profile, ask_tokens, input_tokens = counts
     few_shot, few_shots, last_answer = _examples(dialogue, code)
     instruction, system_text, user_head, user_tail = texts
     model, stream, api, hints = stated
     return Features(
-        api=api, model=model, stream=stream, input_tokens=input_tokens, language=language, profile=profile,
+        api=api, model=model, stream=stream, input_tokens=input_tokens, language=reading.language, profile=profile,
         cap=cap, explicit_cap=caps.explicit, token_limit=caps.limit,
         floor=caps.floor if cap is None or caps.floor < cap else cap,
         stop_line=caps.stop_line, scoring=caps.scoring, n=caps.n * dialogue.prompts,
         structure=shape.kind, legacy_guided=shape.legacy, labels=shape.labels or caps.allowed_ids,
         structure_tokens=round(shape.size.typical) if shape.size else None,
-        tools=tools, tool_choice=choice, tool_fields=tool_fields,
+        tools=params.tools, tool_choice=params.choice, tool_fields=params.tool_fields,
         thinking=thinking.on, thinking_budget=thinking.budget,
         turns=dialogue.turns, prefill=prefill, after_tool=dialogue.after_tool,
-        wish=wish, wish_firm=wish_firm, detail=detail, step_by_step=step_by_step, place=place,
+        wish=reading.wish, wish_firm=reading.wish_firm, detail=reading.detail, step_by_step=reading.step_by_step,
+        place=reading.place,
         few_shot=few_shot, few_shots=few_shots, last_answer=last_answer, ask_tokens=ask_tokens, code_share=code,
         hint_task=hints.task, hint_tokens=hints.output_tokens,
-        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media), needs=needs,
-        task_scores=task_scores, groups=groups, instruction=instruction, system_text=system_text,
+        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media), needs=params.needs,
+        task_scores=reading.task_scores, groups=reading.groups, instruction=instruction, system_text=system_text,
         user_head=user_head, user_tail=user_tail, user_chars=len(dialogue.user),
-        system_key=system_key, template_key=template_key, head_key=head_key, tail_key=tail_key, form_key=form_key,
-        shape_key=shape_key, thread_key=thread,
+        system_key=keys.system, template_key=keys.template, head_key=keys.head, tail_key=keys.tail, form_key=keys.form,
+        shape_key=params.key, thread_key=thread,
     )  # fmt: skip
 
 

@@ -7,8 +7,8 @@ returned, so a document between them costs nothing and does not count.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request.words import newlines
 
 SHORT = 400
@@ -27,7 +27,8 @@ _CODE_START = re.compile(
 )
 
 
-class Ask(NamedTuple):
+@record
+class Ask:
     """The parts of a turn that may hold the instruction. `head` is all of a short turn; `tail` is then empty."""
 
     head: str

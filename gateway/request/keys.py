@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 from hashlib import blake2b
-from typing import NamedTuple
+
+from gateway.records import record
 
 _DIGITS = b"0123456789"
 _EDGE = 2000
@@ -25,7 +26,8 @@ _MAX_TOOLS = 64
 _MASK = (1 << 64) - 1
 
 
-class TextKeys(NamedTuple):
+@record
+class TextKeys:
     """Keys of the texts; 0 where the text is empty."""
 
     system: int

@@ -7,12 +7,13 @@ searched only if its two rarest characters occur.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.types import Task
 
 
-class Mark(NamedTuple):
+@record
+class Mark:
     """A substring and its meaning."""
 
     text: str

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 from types import NoneType
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request import caps, structure
 from gateway.request.caps import Caps, Thinking, read_caps, read_needs, read_thinking, read_tool_choice
 from gateway.request.keys import shape_key
@@ -23,7 +23,8 @@ _LIMIT_TYPES = frozenset((int, NoneType))
 _KEPT = 1024
 
 
-class Params(NamedTuple):
+@record
+class Params:
     """The parameters as read from a body."""
 
     caps: Caps

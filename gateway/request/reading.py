@@ -7,8 +7,8 @@ reading for later ones, and their texts are not read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request.asking import Asking
 from gateway.request.evidence import Scores
 from gateway.request.params import Params
@@ -18,7 +18,8 @@ _UNSURE = 1.5
 """Weight of "none of these tasks" beside the evidence: a faint hint reaches a share of 40 %, a clear word 75 %."""
 
 
-class Reading(NamedTuple):
+@record
+class Reading:
     """Fields as in `Features`. It holds no text, so that one request's reading can serve another."""
 
     place: Place
@@ -60,9 +61,7 @@ def read_of_ask(asking: Asking, params: Params, code: float, *, after_tool: bool
     scores = _scores(asking, params, code, after_tool=after_tool)
     wish, firm = asking.wish or (None, False)
     # Positional: by keyword it costs twice as much.
-    return Reading(
-        asking.place, asking.language, scores, wish, firm, asking.detail, asking.step_by_step, tuple(asking.groups)
-    )
+    return Reading(asking.place, asking.language, scores, wish, firm, asking.detail, asking.step_by_step, asking.groups)
 
 
 def _scores(asking: Asking, params: Params, share: float, *, after_tool: bool) -> tuple[tuple[Task, float], ...]:

@@ -7,8 +7,8 @@ list, an upper bound. Keys, quotes and separators are included, because the engi
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
 
+from gateway.records import record
 from gateway.request.caps import whole
 from gateway.types import Structure
 
@@ -25,14 +25,16 @@ _LONG_NAMES = re.compile(
 )
 
 
-class Size(NamedTuple):
+@record
+class Size:
     """Tokens of an answer: the typical number, and the upper bound or None."""
 
     typical: float
     bound: int | None
 
 
-class Shape(NamedTuple):
+@record
+class Shape:
     """The structure that the request prescribes for its answer."""
 
     kind: Structure = Structure.NONE
