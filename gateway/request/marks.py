@@ -44,6 +44,10 @@ class Marks:
         ]
 
 
-def _rarity(char: str) -> tuple[bool, str]:
-    """Sort key: ideographs are rarer than syllables."""
-    return "\u4e00" <= char <= "\u9fff", char
+_COMMON = "のいしてにをたはとなるでがすれまらかこりんっもうおさきくあけえだそつせどよみちやめろわほ"
+"""Hiragana in about the order of their frequency in prose."""
+
+
+def _rarity(char: str) -> tuple[bool, int, str]:
+    """Sort key: ideographs are rarer than syllables, and few hiragana make up most of a text."""
+    return "\u4e00" <= char <= "\u9fff", _COMMON.find(char) if char in _COMMON else len(_COMMON), char

@@ -78,6 +78,14 @@ def _script_table() -> bytes:
 
 _TABLE = _script_table()
 _MARK = {letter: bytes([0x80 + ord(letter) % 32]) for letter in _SCRIPTS}
+_MARKS = b"".join(_MARK.values())
+# An emoji takes two or three tokens, a letter of a rare script about half a token.
+_WIDE = (
+    (_MARK["k"], Part.KANA, 1), (_MARK["h"], Part.HAN, 1), (_MARK["g"], Part.HANGUL, 1),
+    (_MARK["l"], Part.LATIN_EXTRA, 1), (_MARK["c"], Part.CYRILLIC, 1), (_MARK["o"], Part.OTHER, 1),
+    (_MARK["e"], Part.OTHER, 4),
+)  # fmt: skip
+"""(mark, part, times) of each script, those of long texts first: counting ends where all characters are told."""
 _LETTERS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _DIGITS = b"0123456789"
 
@@ -101,13 +109,16 @@ def count_parts(text: str) -> list[int]:
     digits = len(unspaced) - len(rest)
     if ascii_only:
         return [letters, spaces, digits, len(rest), 0, 0, 0, 0, 0, 0]
-    count = rest.count
-    latin, cyrillic, other = count(_MARK["l"]), count(_MARK["c"]), count(_MARK["o"])
-    kana, han, hangul, emoji = count(_MARK["k"]), count(_MARK["h"]), count(_MARK["g"]), count(_MARK["e"])
-    wide = latin + cyrillic + other + kana + han + hangul + emoji
-    signs = len(rest) - wide
-    # An emoji takes two or three tokens, a letter of a rare script about half a token.
-    return [letters, spaces, digits, signs, latin, cyrillic, han, kana, hangul, other + 4 * emoji]
+    signs = len(rest.translate(None, _MARKS))
+    parts = [letters, spaces, digits, signs, 0, 0, 0, 0, 0, 0]
+    left = len(rest) - signs
+    for mark, part, times in _WIDE:
+        if not left:
+            break
+        found = rest.count(mark)
+        parts[part] += times * found
+        left -= found
+    return parts
 
 
 def rough_tokens(text: str) -> int:

@@ -16,6 +16,8 @@ _FEW = 8
 """From this many line breaks on, counting them at once is faster than finding one after the other."""
 # Begins with a character class, so that the regex engine can skip to candidates; `\d+` is tried at every place.
 _NUMBER = re.compile(r"\d\d*")
+# Blocks that hold decimal digits. Not those of ideographs, kana and Hangul, so that most texts skip the slow `\d`.
+_DIGIT_SCRIPTS = re.compile("[\u0660-\u1c5f\ua620-\uabff\uff10-\uff19\U000104a0-\U0010ffff]")
 
 
 def leaping(firsts: str, pattern: str) -> re.Pattern[str]:
@@ -43,7 +45,7 @@ def newlines(text: str, most: int | None = None) -> int:
         found += 1
         if found == most:
             return found
-        if found == _FEW:
+        if found == _FEW and most is None:
             return found + text.count("\n", at + 1)
         at = text.find("\n", at + 1)
     return found
@@ -51,13 +53,18 @@ def newlines(text: str, most: int | None = None) -> int:
 
 def has_digit(text: str) -> bool:
     """Whether the text contains a digit of any script."""
-    if text.isascii():
-        return len(text.encode().translate(None, _DIGITS)) < len(text)
-    return _NUMBER.search(text) is not None
+    raw = _plain(text)
+    return len(raw.translate(None, _DIGITS)) < len(raw) if raw is not None else _NUMBER.search(text) is not None
 
 
 def digit_runs(text: str) -> int:
     """Number of digit runs in the text."""
+    raw = _plain(text)
+    return len(raw.translate(_DIGIT_BYTES).split()) if raw is not None else len(_NUMBER.findall(text))
+
+
+def _plain(text: str) -> bytes | None:
+    """The text with a sign for each character beyond ASCII; None if one of these may be a digit."""
     if text.isascii():
-        return len(text.encode().translate(_DIGIT_BYTES).split())
-    return len(_NUMBER.findall(text))
+        return text.encode()
+    return None if _DIGIT_SCRIPTS.search(text) else text.encode("ascii", "replace")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.request.wish_words import FIRM_CJK, FIRM_LATIN
-from gateway.request.words import leaping
+from gateway.request.words import digit_runs, has_digit, leaping, newlines
 
 FIRM = [pattern for _, pattern, _ in (*FIRM_LATIN, *FIRM_CJK)]
 
@@ -39,3 +40,24 @@ def test_firm_wishes_are_found_whatever_they_begin_with(pattern: re.Pattern[str]
     text = data.draw(st.from_regex(re.compile(sought), fullmatch=True))
 
     assert pattern.search(text)
+
+
+@given(st.text(max_size=60))
+def test_digits_are_found_in_every_script(text: str) -> None:
+    """Counting runs of digits and telling whether there are any agree with `\\d`."""
+    assert has_digit(text) is (re.search(r"\d", text) is not None)
+    assert digit_runs(text) == len(re.findall(r"\d+", text))
+
+
+def test_each_decimal_digit_of_unicode_is_a_digit() -> None:
+    """Also those of scripts that few requests are written in."""
+    digits = [chr(code) for code in range(sys.maxunicode + 1) if chr(code).isdecimal()]
+
+    assert all(has_digit(f"文{digit}") and digit_runs(f"1文{digit}{digit}") == 2 for digit in digits)
+
+
+@given(st.text("a\n", max_size=30), st.integers(1, 20))
+def test_line_breaks_are_counted_up_to_a_bound(text: str, most: int) -> None:
+    """However many there are, the count is that of `str.count`, or the bound."""
+    assert newlines(text) == text.count("\n")
+    assert newlines(text, most) == min(most, text.count("\n"))
