@@ -16,8 +16,9 @@ _FEW = 8
 """From this many line breaks on, counting them at once is faster than finding one after the other."""
 # Begins with a character class, so that the regex engine can skip to candidates; `\d+` is tried at every place.
 _NUMBER = re.compile(r"\d\d*")
-# Blocks that hold decimal digits. Not those of ideographs, kana and Hangul, so that most texts skip the slow `\d`.
-_DIGIT_SCRIPTS = re.compile("[\u0660-\u1c5f\ua620-\uabff\uff10-\uff19\U000104a0-\U0010ffff]")
+# Only ASCII, and blocks without decimal digits: those of kana, ideographs and Hangul, so that most texts skip the slow
+# `\d`, which asks the character database.
+_PLAIN_DIGITS = re.compile("[\x00-\u065f\u1c80-\ua61f\uac00-\uff0f\uff1a-\uffff]*")
 
 
 def leaping(firsts: str, pattern: str) -> re.Pattern[str]:
@@ -67,4 +68,4 @@ def _plain(text: str) -> bytes | None:
     """The text with a sign for each character beyond ASCII; None if one of these may be a digit."""
     if text.isascii():
         return text.encode()
-    return None if _DIGIT_SCRIPTS.search(text) else text.encode("ascii", "replace")
+    return text.encode("ascii", "replace") if _PLAIN_DIGITS.fullmatch(text) else None
