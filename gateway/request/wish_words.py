@@ -60,6 +60,7 @@ ITEMS = frozenset(
         "headlines",
     ]
 )
+SIZED = ITEMS.union(LATIN_UNITS)
 CJK_UNITS = {
     "文字": 0.72, "字": 0.72, "文": 34, "段落": 140, "行": 20, "ページ": 700, "語": 1.6, "単語": 1.6, "ワード": 1.6, "句": 26,
     "句话": 26, "句話": 26, "段": 120, "页": 600, "个字": 0.72, "個字": 0.72, "个词": 1.6, "자": 0.65, "글자": 0.65,
@@ -226,7 +227,8 @@ COMPOUNDS = "学書章動目政节的母款の"
 """With a number below `COMPOUND`, a unit before one of these is part of a word (四字の, 三文章)."""
 WITHIN = ("以内", "以下", "未満", "이내", "이하")
 PUNCTUATION = ".,;:!?()[]{}\"'“”«»¿¡*"
-HYPHENS = {ord(hyphen): " " for hyphen in "-–—/"}
+HYPHENS = "-–—/"
+"""They separate words."""
 BETWEEN = frozenset(
     "simple short complete full brief concise bullet kurzen korte courtes english other more key main".split()
 )

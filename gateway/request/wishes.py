@@ -75,12 +75,13 @@ def _firm(text: str, told: int, chars: set[str], cjk: bool) -> Wish | None:
 
 def _sized_latin(text: str) -> Wish | None:
     """The first number with a unit that is stated as an aim ("in 3 sentences"), else the first with a unit."""
-    tokens = [token.strip(table.PUNCTUATION) for token in text.translate(table.HYPHENS).split()]
+    for hyphen in table.HYPHENS:
+        text = text.replace(hyphen, " ")
+    tokens = [token.strip(table.PUNCTUATION) for token in text.split()]
     best: Wish | None = None
-    for i, unit in enumerate(tokens):
+    for i in [i for i, token in enumerate(tokens) if token in table.SIZED]:
+        unit = tokens[i]
         is_item = unit in table.ITEMS
-        if not is_item and unit not in table.LATIN_UNITS:
-            continue
         at = i - 1
         # "5 creative ideas", "two short sentences": one word may stand in between.
         if at > 0 and _number(tokens[at]) is None and (is_item or tokens[at] in table.BETWEEN):
