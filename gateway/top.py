@@ -67,7 +67,7 @@ def main(args: argparse.Namespace) -> int:
     except Refused as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
         print(f"gateway: {args.url} cannot be reached: {error or type(error).__name__}", file=sys.stderr)
         return 1
     return 0
@@ -75,7 +75,7 @@ def main(args: argparse.Namespace) -> int:
 
 def snapshots(url: str, key: str | None) -> Iterator[Snapshot]:
     """The snapshots as they come. Raises Refused, and httpx.HTTPError for a lost connection."""
-    headers = {"authorization": f"Bearer {key}"} if key else {}
+    headers = {b"authorization": f"Bearer {key}".encode()} if key else {}
     limits = httpx.Timeout(5.0, read=SILENCE)
     address = url.rstrip("/") + "/gateway/events"
     with httpx.stream("GET", address, headers=headers, timeout=limits, trust_env=False) as answer:

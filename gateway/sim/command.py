@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from contextlib import suppress
 
 import uvicorn
 
@@ -159,15 +160,7 @@ def run(settings: SimSettings) -> None:
     """Serves until SIGINT or SIGTERM. Raises UnknownProfile, ValueError or OSError before anything listens."""
     app = create_app(settings)
     check_free(settings.host, settings.port)
-    kind = f"mtp, k={settings.k}" if settings.k else "plain"
-    print(
-        f"simulated vLLM ({kind}, {settings.profile}) serves {', '.join(settings.names)} "
-        f"on http://{settings.host}:{settings.port}/v1",
-        file=sys.stderr,
-    )
-    # After a graceful stop uvicorn raises the signal once more; a server that was asked to stop exits with 0.
-    signal.signal(signal.SIGTERM, lambda *_: None)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
@@ -177,6 +170,16 @@ def run(settings: SimSettings) -> None:
         log_level="warning",
         server_header=True,
     )
+    kind = f"mtp, k={settings.k}" if settings.k else "plain"
+    # After a graceful stop uvicorn raises the signal once more; a server that was asked to stop exits with 0.
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    with config.bind_socket() as listener, suppress(KeyboardInterrupt):
+        print(
+            f"simulated vLLM ({kind}, {settings.profile}) serves {', '.join(settings.names)} "
+            f"on http://{settings.host}:{listener.getsockname()[1]}/v1",
+            file=sys.stderr,
+        )
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 def main(args: argparse.Namespace) -> int:

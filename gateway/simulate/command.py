@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
 
@@ -95,6 +96,9 @@ def main(args: argparse.Namespace) -> int:
         found = _play(args, spec)
     except (OSError, ValueError) as error:
         print(f"gateway simulate: {error}", file=sys.stderr)
+        return 1
+    except BrokenProcessPool:
+        print("gateway simulate: a process was killed, perhaps for its memory; try fewer --workers", file=sys.stderr)
         return 1
     if args.json:
         print(json.dumps(found, ensure_ascii=False))

@@ -7,7 +7,7 @@ is that of its decision, its learning and its engine events.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from functools import cache
 from random import Random
 from typing import Any
@@ -17,6 +17,7 @@ from gateway.profiles import get_profile
 from gateway.simulate.arms import ARMS
 from gateway.simulate.hardware import MACHINES, capacity
 from gateway.simulate.job import Job, Prompt, Workload
+from gateway.simulate.processes import worker_pool
 from gateway.simulate.prompts import answer_tokens, chooser, make_prompts
 from gateway.simulate.run import Cell, figures, no_collections, play
 from gateway.simulate.workload import MIXES, PROMPTS, day_rate
@@ -50,7 +51,7 @@ def _parts(rate: float, hours: float, workers: int, seed: int) -> Iterator[dict[
     if workers <= 1:
         yield from (play_part(*task) for task in tasks)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with worker_pool(workers) as pool:
         for future in as_completed([pool.submit(play_part, *task) for task in tasks]):
             yield future.result()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -14,6 +14,7 @@ from gateway.policy.schema import DEFAULT_OBJECTIVE
 from gateway.simulate.arms import ARMS, CONVERTED, SINGLE, STATIC
 from gateway.simulate.hardware import MACHINES, MODELS
 from gateway.simulate.job import Workload
+from gateway.simulate.processes import worker_pool
 from gateway.simulate.run import Cell, Truth, rate_of, run
 from gateway.simulate.workload import MIXES, TRACES, agent, day, mix, trace
 
@@ -104,7 +105,7 @@ def _results(spec: SuiteSpec, tasks: Sequence[tuple[str, str, str]], workers: in
     if workers <= 1:
         yield from (play(spec, task) for task in tasks)
         return
-    with ProcessPoolExecutor(workers) as pool:
+    with worker_pool(workers) as pool:
         for future in as_completed([pool.submit(play, spec, task) for task in tasks]):
             yield future.result()
 

@@ -51,7 +51,9 @@ async def test_an_empty_gateway_is_shown_too(capsys: pytest.CaptureFixture[str])
     assert "no requests in the last five minutes" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("words", "told"), [((), "--key KEY"), (("--key", "wrong"), "is wrong")])
+@pytest.mark.parametrize(
+    ("words", "told"), [((), "--key KEY"), (("--key", "wrong"), "is wrong"), (("--key", "鍵"), "is wrong")]
+)
 async def test_a_missing_key_is_asked_for(
     words: tuple[str, ...], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -64,6 +66,16 @@ async def test_a_missing_key_is_asked_for(
 
     assert told in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:99999", "http://[bad", "notaurl", "http://127.0.0.1:1/\x00"])
+def test_an_address_that_is_none_is_one_line(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A typing mistake is told as such, without a traceback."""
+    assert run(["top", "--once", "--url", url]) == 1
+
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "cannot be reached" in err
 
 
 def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
