@@ -119,6 +119,8 @@ async def _answer(
     if down.started:
         if down.early:
             await down.end(dialect.event(error, b""))
+        elif exchange.result is Result.BACKEND_ERROR:
+            exchange.result = Result.TRUNCATED
         return
     exchange.status = error.status
     headers = own_headers(core, active, exchange)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from itertools import count
 
+from gateway.upstream.proxy import GATHER_BYTES
 from tests.answers import hang, reply, text
 from tests.gateways import gateway, one_pool
-from tests.raw_client import ask, chat
+from tests.raw_client import ask, chat, connected
 from tests.stub import Call, Stub
 
 OK = reply({"id": "c", "model": "m", "choices": []})
@@ -51,3 +53,23 @@ async def test_a_back_end_that_tells_nothing_has_the_first_bytes_limit_alone() -
         late = await ask(running.url, chat())
 
         assert (late.status, late.error["code"]) == (504, "upstream_timeout")
+
+
+async def test_a_large_answer_that_is_cut_is_truncated() -> None:
+    """SSE-06: once its beginning has gone out, a whole answer that breaks off is cut for the client and counted so."""
+
+    async def cut(call: Call) -> None:
+        await call.head(200, [("content-type", "application/json"), ("content-length", str(3 * GATHER_BYTES))])
+        await call.send(b'{"x": "' + bytes(2 * GATHER_BYTES))
+        call.connection.close()
+
+    async with Stub(cut) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
+        await client.send("/v1/chat/completions", json.dumps(chat()).encode())
+        status, _ = await asyncio.wait_for(client.head(), 60)
+        rest = await asyncio.wait_for(client.reader.read(), 60)
+        await running.until(lambda: running.counted("gateway_requests_total") == 1)
+
+        assert status == 200
+        assert GATHER_BYTES < len(rest) < 3 * GATHER_BYTES
+        assert running.counted("gateway_requests_total", outcome="truncated") == 1
+        assert running.core.pools["plain"].endpoints[0].breaker.consecutive == 1
