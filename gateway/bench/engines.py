@@ -19,7 +19,8 @@ class Launcher:
     """One engine at a time. The command runs without a shell; `{k}` is the depth, `{speculative}` is `none` or `mtp`.
 
     A command that exits with 0 has handed the engine to a supervisor (such as compose); the engine is still expected
-    at the URL.
+    at the URL. Any other server that answers there would be measured in its place, so that where one does already, only
+    such a command may replace it.
     """
 
     def __init__(self, template: str, url: str, seconds: float) -> None:
@@ -39,30 +40,32 @@ class Launcher:
     async def running(self, k: int) -> AsyncIterator[None]:
         """Runs the engine for the block. Raises BenchError if it does not come up."""
         words = self.command(k)
+        endpoint = Endpoint(Target(label=f"k={k}", url=self._url), monotonic)
+        taken = await endpoint.ready()
         try:
             process = await asyncio.create_subprocess_exec(*words, stdout=asyncio.subprocess.DEVNULL)
         except OSError as error:
             raise BenchError(f"--command: {words[0]}: {error.strerror}") from error
         try:
-            await self._serving(process, k)
+            await self._serving(process, k, endpoint, taken=taken)
             yield
         finally:
+            await endpoint.aclose()
             await _stop(process)
 
-    async def _serving(self, process: asyncio.subprocess.Process, k: int) -> None:
-        endpoint = Endpoint(Target(label=f"k={k}", url=self._url), monotonic)
+    async def _serving(self, process: asyncio.subprocess.Process, k: int, endpoint: Endpoint, *, taken: bool) -> None:
         until = monotonic() + self._seconds
-        try:
-            while not await endpoint.ready():
-                if process.returncode:
-                    raise BenchError(f"--command for k={k} exited with code {process.returncode}; see its output above")
-                if monotonic() > until:
-                    raise BenchError(
-                        f"k={k}: nothing serves at {self._url} after {self._seconds:g} s (--start-timeout)"
-                    )
-                await asyncio.sleep(POLL)
-        finally:
-            await endpoint.aclose()
+        while True:
+            if process.returncode:
+                raise BenchError(f"--command for k={k} exited with code {process.returncode}; see its output above")
+            waits = taken and process.returncode is None
+            if not waits and await endpoint.ready():
+                return
+            if monotonic() > until:
+                what = "another server answers" if waits else "nothing serves"
+                remedy = "stop it first" if waits else "--start-timeout"
+                raise BenchError(f"k={k}: {what} at {self._url} after {self._seconds:g} s ({remedy})")
+            await asyncio.sleep(POLL)
 
 
 async def _stop(process: asyncio.subprocess.Process) -> None:

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
         rows = read_rows(options.data)
         with options.data.open("rb") as lines:
             records = [orjson.loads(line) for line in lines]
-    except (OSError, KeyError, ValueError) as exc:
+    except (OSError, ValueError) as exc:
         print(f"{options.data}: {exc}", file=sys.stderr)
         return 1
     if len({row.source for row in rows}) < 2:

@@ -25,6 +25,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from gateway.errors import GatewayError
 from gateway.estimate.boost import Floats, Settings, Trees, grow, ridge, softmax_fit
 from gateway.estimate.expert import SETTLED
 from gateway.estimate.model import LEARNED_SHARE, SETTLED_SHARE, TASKS
@@ -74,22 +75,33 @@ class Table:
 
 
 def read_rows(path: Path, model: str = "model") -> list[Row]:
-    """Reads a data file; requests pass through the same feature extraction as live ones."""
+    """Reads a data file; requests pass through the same feature extraction as live ones.
+
+    Raises OSError, or ValueError with the line that is wrong.
+    """
     rows: list[Row] = []
     with path.open("rb") as lines:
-        for line in lines:
-            record = orjson.loads(line)
-            body = {"model": model, "messages": record["messages"], **(record.get("params") or {})}
-            rows.append(
-                Row(
-                    features=extract(parse_body(orjson.dumps(body)), Api.CHAT),
-                    tokens=int(record["output_tokens"]),
-                    task=Task(record["task"]),
-                    source=record["source"],
-                    group=record["group"],
-                )
-            )
+        for number, line in enumerate(lines, 1):
+            try:
+                rows.append(_row(orjson.loads(line), model))
+            except KeyError as error:
+                raise ValueError(f"line {number}: there is no {error}") from error
+            except (TypeError, AttributeError) as error:
+                raise ValueError(f"line {number}: a value of the wrong kind ({error})") from error
+            except (ValueError, GatewayError) as error:
+                raise ValueError(f"line {number}: {error}") from error
     return rows
+
+
+def _row(record: dict[str, Any], model: str) -> Row:
+    body = {"model": model, "messages": record["messages"], **(record.get("params") or {})}
+    return Row(
+        features=extract(parse_body(orjson.dumps(body)), Api.CHAT),
+        tokens=int(record["output_tokens"]),
+        task=Task(record["task"]),
+        source=record["source"],
+        group=record["group"],
+    )
 
 
 def table_of(rows: Iterable[Row]) -> Table:

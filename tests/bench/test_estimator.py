@@ -11,6 +11,10 @@ import pytest
 from gateway.cli import run
 from tests.estimate.synthetic import records
 
+ROW = json.dumps(
+    {"source": "s", "group": "g", "task": "math", "messages": [{"role": "user", "content": "1+1"}], "output_tokens": 2}
+)
+
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
@@ -56,14 +60,28 @@ def test_prints_a_table_and_points(data: Path, tmp_path: Path, capsys: pytest.Ca
     assert "cold (60 rows)" in picture.read_text()
 
 
-@pytest.mark.parametrize("content", ["", "not json\n", '{"messages": []}\n'])
-def test_says_what_is_wrong_with_the_data(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file without usable rows is one line on stderr and exit code 1, not a traceback."""
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "at least two sources"),
+        ("not json\n", "line 1: "),
+        (f"{ROW}\n{{}}\n", "line 2: there is no 'messages'"),
+        (f"{ROW}\n[]\n", "line 2: a value of the wrong kind"),
+        (ROW.replace("math", "maths") + "\n", "line 1: 'maths' is not a valid Task"),
+    ],
+)
+def test_says_what_is_wrong_with_the_data(
+    tmp_path: Path, content: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file without usable rows is one line on stderr, with the row that is wrong, and exit code 1; no traceback."""
     path = tmp_path / "bad.jsonl"
     path.write_text(content)
 
     assert run(["bench", "estimator", "--data", str(path), "--json"]) == 1
-    assert capsys.readouterr().err.count("\n") == 1
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert f"{path}: " in err
+    assert told in err
 
 
 def test_data_that_are_not_there_are_missed_before_numpy(
