@@ -6,7 +6,8 @@ tokens are corrected to what the back end counted. Too long an answer can take a
 passes until the window has moved on. A request at a limit is refused at once and told when to come again.
 
 Requests at a time are counted here and, from the last exchange of views, in the other replicas; so several replicas
-together can pass a limit by what they admit within one exchange, about a second.
+together can pass a limit by what they admit within one exchange, about a second. Without a shared store, or while it
+is lost, each of them has its equal share.
 """
 
 from __future__ import annotations
@@ -186,8 +187,12 @@ class Limits:
         return needs
 
     def _check_in_flight(self, state: _KeyState) -> None:
-        most = state.key.in_flight
-        if most and state.in_flight + self._store.others.keys.get(state.key.name, 0) >= most:
+        if not (most := state.key.in_flight):
+            return
+        others, replicas = self._store.others, self._store.replicas
+        running = state.in_flight + others.keys.get(state.key.name, 0)
+        # Where the others' requests are unknown, this replica has its share.
+        if running >= (most if others.replicas + 1 >= replicas else max(most // replicas, 1)):
             raise _refusal(state.key, Limit.IN_FLIGHT, most, 1.0)
 
     def _take(self, state: _KeyState, needs: _Needs, now: float, *, locally: bool = False) -> Ticket:

@@ -25,6 +25,15 @@ def usage(prompt: int, completion: int) -> Usage:
     return Usage(prompt_tokens=prompt, completion_tokens=completion)
 
 
+@pytest.mark.parametrize(("processes", "limit", "passed"), [(1, 10, 10), (2, 10, 5), (4, 10, 2), (4, 2, 1)])
+def test_processes_that_share_nothing_divide_the_requests_at_a_time(processes: int, limit: int, passed: int) -> None:
+    """OPS-04: as every other limit, so that workers without a shared store do not multiply it."""
+    limits, key = make_limits(Clock(), processes), make_key(in_flight=limit)
+    tickets = [attempt(limits, key) for _ in range(limit + 1)]
+
+    assert sum(isinstance(ticket, Ticket) for ticket in tickets) == passed
+
+
 def test_exactly_as_many_pass_as_the_limit_says() -> None:
     """RETRY-06: beyond the limit comes a 429 at once, with Retry-After in whole seconds and the limit named."""
     limits, key = make_limits(Clock()), make_key(requests_per_minute=5)
