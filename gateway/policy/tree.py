@@ -9,6 +9,7 @@ expand without bound are problems, not surprises.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -32,6 +33,8 @@ _EXPLAINED = (
     ("but found another document", "a policy is one YAML document, without `---` in the middle"),
 )
 
+
+_LOOKALIKE = re.compile("[\uff1a\u3000\u00a0\uff0c\uff5b\uff5d\uff3b\uff3d\uff03\uff0d\u201c\u201d\u2018\u2019]")
 
 _NUMBERS = [
     (f"{_TAG}int", re.compile(r"[-+]?[0-9]+$")),
@@ -129,7 +132,18 @@ def _syntax(error: yaml.MarkedYAMLError, text: str) -> tuple[Mark, Loc, str]:
     line = text.split("\n")[mark[0] - 1] if mark[0] <= text.count("\n") + 1 else ""
     if "${" in line:
         message += "; text with ${...} within [...] or {...} needs quotes"
-    return mark, (), message
+    return mark, (), message + _lookalike(text, mark[0])
+
+
+def _lookalike(text: str, line: int) -> str:
+    """A hint at what a Japanese or Chinese keyboard or a web page puts in place of YAML's own signs, on this line or on
+    the one before, where a key that lacks its colon goes unnoticed until the next."""
+    lines = text.split("\n")
+    for number in (line - 1, line):
+        found = _LOOKALIKE.search(lines[number - 1]) if 0 < number <= len(lines) else None
+        if found:
+            return f"; line {number} has {unicodedata.name(found[0])}, which YAML reads as text"
+    return ""
 
 
 class _Exhausted(Exception):
