@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from gateway.profiles import DEFAULT_HARDWARE, MAX_DRAFT_TOKENS
@@ -49,8 +50,10 @@ class SimSettings:
     def __post_init__(self) -> None:
         if not 0 <= self.k <= MAX_DRAFT_TOKENS:
             raise ValueError(f"k must be 0 to {MAX_DRAFT_TOKENS}, got {self.k}")
-        if not self.time_scale > 0:
-            raise ValueError(f"time scale must be above 0, got {self.time_scale}")
+        if not 0 < self.time_scale < math.inf:
+            raise ValueError(f"time scale must be above 0 and finite, got {self.time_scale}")
+        if (self.max_num_queued_reqs or 0) < 0 or self.shutdown_timeout < 0:
+            raise ValueError("max_num_queued_reqs and shutdown_timeout must be at least 0")
         if self.architecture not in (None, "dense", "moe"):
             raise ValueError(f"architecture is dense or moe, got {self.architecture!r}")
         if self.max_model_len < 2 or self.kv_tokens < self.max_model_len + 2 * BLOCK_TOKENS:
