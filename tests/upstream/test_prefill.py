@@ -146,18 +146,19 @@ class TestNobodyIsLost:
         engine.computed("c")
         assert (engine.prefill.tokens, engine.prefill.waiting) == (0, 0)
 
-    def test_a_whole_answers_prompt_counts_for_its_expected_time(self) -> None:
-        """Its first byte is its last, long after the prompt was computed."""
-        engine = Engine(100, expected=2.0)
-        engine.come("whole", 100, stream=False)
+    def test_a_whole_answer_waits_for_its_turn_and_then_holds_nobody_up(self) -> None:
+        """Its first byte is its last, long after the prompt was computed: counting it would leave the engine idle."""
+        engine = Engine(100)
+        for at in range(5):
+            engine.come(f"whole {at}", 100, stream=False)
+        assert (len(engine.sent), engine.prefill.tokens) == (5, 0)
+        engine.come("stream", 100)
+        engine.come("late", 50, stream=False)
         engine.come("next", 100)
-        engine.clock.pass_(1.9)
-        engine.prefill.serve()
-        assert engine.sent == ["whole"]
-        engine.clock.pass_(0.2)
-        engine.prefill.serve()
+        assert engine.prefill.waiting == 2
+        engine.computed("stream")
 
-        assert engine.sent == ["whole", "next"]
+        assert engine.sent[5:] == ["stream", "late", "next"]
 
     def test_a_stream_without_a_byte_holds_others_up_for_a_bounded_time(self) -> None:
         """A lost request costs a few times what was expected of it, however long its own limit is."""
