@@ -21,6 +21,7 @@ from gateway.errors import GatewayError, NothingAvailable, UpstreamError, Upstre
 from gateway.types import Result
 from gateway.upstream.call import Opened
 from gateway.upstream.client import Headers
+from gateway.upstream.headers import is_packed_stream
 from gateway.upstream.proxy import GATHER_BYTES
 
 HEARTBEAT = b": keep-alive\n\n"
@@ -50,7 +51,8 @@ async def relay_whole(
     pieces: list[bytes] = []
     size = 0
     begun = opened.first
-    while size <= GATHER_BYTES:
+    most = 0 if not response.ended and is_packed_stream(response.headers) else GATHER_BYTES
+    while size <= most:
         piece, begun = (await response.read() if begun is None else begun), None
         if piece:
             if exchange.first_byte is None:

@@ -110,15 +110,24 @@ def downstream_response_headers(upstream_headers: Headers, *, rewritten: bool = 
 
 
 def is_event_stream(headers: Headers) -> bool:
-    """Whether the content type is `text/event-stream`, whatever its case and parameters, and its events can be read: a
-    stream that is packed although nobody asked for it passes as any other bytes do."""
-    streams = False
+    """Whether the content type is `text/event-stream`, whatever its case and parameters, and its events can be read."""
+    return _event_stream(headers) == (True, False)
+
+
+def is_packed_stream(headers: Headers) -> bool:
+    """Whether it is an event stream that is packed although nobody asked for it. Its bytes pass as they come."""
+    return _event_stream(headers) == (True, True)
+
+
+def _event_stream(headers: Headers) -> tuple[bool, bool]:
+    """Whether it is an event stream, and whether it is packed."""
+    streams = packed = False
     for name, value in headers:
         if name == b"content-type":
             streams = value[:17].lower() == b"text/event-stream"
         elif name == b"content-encoding" and value != b"identity":
-            return False
-    return streams
+            packed = True
+    return streams, packed
 
 
 def own_location(headers: Headers, url: str) -> Headers:

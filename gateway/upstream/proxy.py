@@ -19,7 +19,7 @@ from gateway.errors import GatewayError, NothingAvailable, UpstreamError, Upstre
 from gateway.types import Result
 from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Dropped, Response
-from gateway.upstream.headers import is_event_stream
+from gateway.upstream.headers import is_event_stream, is_packed_stream
 from gateway.upstream.late import why_late
 from gateway.upstream.lease import Lease, heed_refusal
 from gateway.upstream.pools import Pools
@@ -235,7 +235,7 @@ async def _attempt(lease: Lease, call: Call, pools: Pools) -> Opened:
         # A page, an error with a good status or a comment does not show that the engine works.
         if fault is None and begun and not lease.refused:
             lease.first_byte(pools.clock())
-        if not begun or not (streams or response.ended):
+        if not begun or not (streams or response.ended or is_packed_stream(response.headers)):
             reading = first_event(response, first, lease.left(pools.clock())) if streams else _gather(response, first)
             first = await reading
             fault = fault_of(response, first, streams=streams, json=call.json)

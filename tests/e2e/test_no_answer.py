@@ -12,7 +12,7 @@ from gateway.types import Result
 from gateway.upstream.breaker import Gate
 from tests.answers import completion, reply, text
 from tests.gateways import gateway, one_pool
-from tests.raw_client import ask, chat
+from tests.raw_client import ask, chat, connected
 from tests.stub import Answer, Call, Stub
 
 PAGE = b"<!doctype html>\n<html><body>Please sign in</body></html>"
@@ -116,6 +116,28 @@ async def test_an_unusual_answer_is_an_answer(name: str) -> None:
 
         assert (got.status, got.body) == (200, body)
         assert running.counted("gateway_requests_total", outcome=Result.OK.value) == 1
+
+
+async def test_a_packed_stream_is_not_kept_until_it_ends() -> None:
+    """HEADER-01: what a compressing proxy before the engine sends reaches the client piece by piece, unread."""
+    gate, half = asyncio.Event(), len(STREAM) // 2
+
+    async def answer(call: Call) -> None:
+        kinds = [("content-type", "text/event-stream"), ("content-encoding", "gzip"), ("transfer-encoding", "chunked")]
+        await call.head(200, kinds)
+        await call.chunk(STREAM[:half])
+        await gate.wait()
+        await call.chunk(STREAM[half:])
+        await call.end()
+
+    async with Stub(answer) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
+        await client.send("/v1/chat/completions", json.dumps(chat(stream=True)).encode())
+        status, _ = await client.head()
+        assert (status, await client.chunk()) == (200, STREAM[:half])
+        gate.set()
+        assert await client.chunk() == STREAM[half:]
+        assert await client.chunk() == b""
+        await running.until(lambda: running.counted("gateway_requests_total", outcome=Result.OK.value) == 1)
 
 
 async def test_a_page_on_a_path_that_is_passed_on_is_no_answer_either() -> None:
