@@ -20,7 +20,7 @@ from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
 from gateway.routing.cost import longest_decode, work_of
-from gateway.types import CostTerms, Decision, Features, Result, Trace
+from gateway.types import CostTerms, Decision, Result, Trace
 from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
@@ -192,7 +192,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         endpoint=decision.endpoint if decision else None,
         first=partial(_first, incoming.exchange),
         extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),
-        prompt=_prompt(decision, features),
+        prompt=prompt_of(incoming.exchange),
         stream=stream,
         json=features is not None,
         key=key.name if key else None,
@@ -208,8 +208,9 @@ def _first(exchange: Exchange) -> float:
     return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
 
 
-def _prompt(decision: Decision | None, features: Features | None) -> Prompt | None:
+def prompt_of(exchange: Exchange) -> Prompt | None:
     """What an engine has to compute before the first token; None where that is not known."""
+    decision, features = exchange.decision, exchange.features
     if decision is None or features is None:
         return None
     fresh = features.input_tokens - decision.cached

@@ -12,6 +12,7 @@ from envoy.service.ext_proc.v3.external_processor_pb2 import ProcessingResponse
 from gateway.epp import addresses
 from gateway.policy.load import parse_policy
 from gateway.types import Result
+from gateway.upstream import prefill
 from tests.epp.dataplane import CHAT, STREAM, one_endpoint, picker, put, two_pools
 
 FULL = ", limits: {in_flight: 1, queue: 1, queue_wait: 0s}"
@@ -81,6 +82,25 @@ async def test_the_endpoint_that_served_may_have_gone_meanwhile() -> None:
         outcome = await running.outcome()
         assert (outcome.result, outcome.endpoint) == (Result.OK, f"http://{second}")
         assert running.in_flight == 0
+
+
+async def test_a_prompt_waits_until_the_engine_gets_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`limits.prefill`: the pick is held until the first token of the prompt before it."""
+    monkeypatch.setattr(prefill, "SLACK", 1e6)
+    long = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 200}]}).encode()
+    policy = one_endpoint(pool=", limits: {prefill: 300}")
+    async with picker(policy) as running, running.exchange() as first, running.exchange() as second:
+        await first.sent(long)
+        await second.request_head()
+        await second.request_body(long)
+        (endpoint,) = running.core.pools["only"].endpoints
+        await running.until(lambda: endpoint.held == 1)
+        await first.response_head(kind="text/event-stream")
+        await first.answer()
+        await first.response_body(b'data: {"choices": [{"delta": {"content": "."}}]}\n\n')
+
+        assert (await second.answer()).WhichOneof("response") == "request_headers"
+        assert endpoint.held == 0
 
 
 async def test_a_name_may_lose_its_address_while_a_request_waits(monkeypatch: pytest.MonkeyPatch) -> None:
