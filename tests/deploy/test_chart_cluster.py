@@ -87,7 +87,7 @@ def test_metrics_that_scale_exist() -> None:
     ours = {family.name for family in registry.collect()}
     read = set(re.findall(r"\bgateway_\w+", FILES["full"]))
 
-    assert read == {"gateway_in_flight", "gateway_waiting"}
+    assert read == {"gateway_in_flight", "gateway_prefill_waiting", "gateway_waiting"}
     assert read <= ours
 
 
