@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush, heapreplace
 from random import Random
 from typing import Protocol
@@ -243,11 +244,16 @@ class World:
 def prompt_of(job: Job) -> Prompt:
     """As `api.forward` makes it, for a stream."""
     decision, tokens = job.decision, job.prompt.features.input_tokens
-    first = math.inf
+    fresh = tokens - decision.cached if decision is not None else tokens
+    return Prompt(fresh if fresh > 1 else 1, partial(_first_token, decision), stream=True)
+
+
+def _first_token(decision: Decision | None) -> float:
     if decision is not None:
-        tokens = max(tokens - decision.cached, 1)
-        first = next((c.terms.first for c in decision.costs if c.pool == decision.pool and c.terms), math.inf)
-    return Prompt(tokens, lambda: first, stream=True)
+        for cost in decision.costs:
+            if cost.pool == decision.pool and cost.terms is not None:
+                return cost.terms.first
+    return math.inf
 
 
 def no_connector() -> Connector:
