@@ -215,6 +215,10 @@ class Decision:
     thread: int = 0
     """The conversation's key; 0 where there is none."""
 
+    def terms(self, pool: str) -> CostTerms | None:
+        """Where that pool's expected seconds come from; None where they are not known."""
+        return next((cost.terms for cost in self.costs if cost.pool == pool), None)
+
 
 class PoolLoad(NamedTuple):
     """A pool as routing sees it at one instant, from our own counts and those of the engines. A tuple, because every

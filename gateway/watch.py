@@ -108,7 +108,7 @@ class Watch:
         The count at its end alone would be too low for the last answers of a burst."""
         load = self.load(decision.pool)
         now = load.in_flight / (load.up or 1)
-        terms = next((cost.terms for cost in decision.costs if cost.pool == decision.pool), None)
+        terms = decision.terms(decision.pool)
         return now if terms is None else (terms.running + now) / 2.0
 
     def collector(self) -> TelemetryCollector:

@@ -19,12 +19,13 @@ from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.errors import Forbidden, UpstreamTimeout
 from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
-from gateway.routing.cost import longest_decode, work_of
-from gateway.types import CostTerms, Decision, Result, Trace
+from gateway.routing.cost import longest_decode, prompt_of, work_of
+from gateway.types import Decision, Result, Trace
 from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.headers import downstream_response_headers, own_location, upstream_request_headers
+from gateway.upstream.lease import Lease
 from gateway.upstream.prefill import Prompt
 from gateway.upstream.proxy import Attempts
 
@@ -192,7 +193,7 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
         endpoint=decision.endpoint if decision else None,
         first=partial(_first, incoming.exchange),
         extra=None if stream or decision is None else partial(_extra, core, incoming.exchange, decision),
-        prompt=prompt_of(incoming.exchange),
+        prompt=partial(prompt_for, incoming.exchange),
         stream=stream,
         json=features is not None,
         key=key.name if key else None,
@@ -202,31 +203,19 @@ def _call(core: Core, incoming: Incoming, plan: Plan, asked: set[str], early: Ea
 
 def _first(exchange: Exchange) -> float:
     """Expected seconds to the first byte in the chosen pool: a stream's first token, else all of the answer."""
-    terms, features = _terms(exchange.decision), exchange.features
+    decision, features = exchange.decision, exchange.features
+    terms = decision.terms(decision.pool) if decision is not None else None
     if terms is None or features is None:
         return inf
     return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
 
 
-def prompt_of(exchange: Exchange) -> Prompt | None:
-    """What an engine has to compute before the first token; None where that is not known."""
-    decision, features = exchange.decision, exchange.features
-    if decision is None or features is None:
+def prompt_for(exchange: Exchange, lease: Lease) -> Prompt | None:
+    """What the lease's engine has to compute before the first token; None where the request is passed on unread."""
+    features = exchange.features
+    if features is None:
         return None
-    fresh = features.input_tokens - decision.cached
-    return Prompt(fresh if fresh > 1 else 1, partial(_first_token, decision), features.stream)
-
-
-def _first_token(decision: Decision) -> float:
-    """Expected seconds from sending to the first token in the chosen pool."""
-    terms = _terms(decision)
-    return inf if terms is None else terms.first
-
-
-def _terms(decision: Decision | None) -> CostTerms | None:
-    """Of the chosen pool's cost."""
-    costs = decision.costs if decision is not None else ()
-    return next((cost.terms for cost in costs if decision is not None and cost.pool == decision.pool), None)
+    return prompt_of(exchange.decision, features.input_tokens, lease.pool, lease.endpoint.url, stream=features.stream)
 
 
 def _extra(core: Core, exchange: Exchange, decision: Decision) -> float:

@@ -13,7 +13,7 @@ from functools import partial
 
 from gateway.api.core import Core
 from gateway.api.exchange import Exchange
-from gateway.api.forward import Plan, TimeLeft, after, prompt_of, rewriting, served_name
+from gateway.api.forward import Plan, TimeLeft, after, prompt_for, rewriting, served_name
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole, result_of
 from gateway.api.usage import UsageHider, asking_for_usage
@@ -49,9 +49,10 @@ class Picker:
         exchange = incoming.exchange
         exclude = self._excluded(core, plan)
         lease = exchange.lease = await _place(core, incoming, plan, exclude)
-        prefill, prompt, key = lease.endpoint.prefill, prompt_of(exchange), exchange.key
+        prefill, prompt, key = lease.endpoint.prefill, prompt_for(exchange, lease), exchange.key
         if prompt is not None and not prefill.take(lease, prompt):
             await prefill.wait(lease, prompt, key.priority if key else 0, key.name if key else None)
+            lease.sent = core.clock()
         served = served_name(incoming.active.policy, plan.model, lease.pool)
         body: Body = plan.body(served)
         asked = self._may_ask(plan) and isinstance(body, bytes) and core.usage_habits.asks(lease.pool)

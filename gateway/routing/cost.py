@@ -1,6 +1,10 @@
-"""A pool's initial speed curve, the work that a request is expected to cause, and the longest time it may take."""
+"""A pool's initial speed curve, and of a request: the work that it is expected to cause, what of its prompt an engine
+has to compute, and the longest time it may take."""
 
 from __future__ import annotations
+
+from functools import partial
+from math import inf
 
 from gateway.policy.schema import Model, Pool
 from gateway.profiles import DEFAULT_HARDWARE, MAX_DRAFT_TOKENS, match_profile
@@ -8,6 +12,7 @@ from gateway.routing.curve import Curve
 from gateway.routing.curves import LEAST_SEEN, Curves
 from gateway.types import Decision, Estimate, Features
 from gateway.upstream.fair import Work
+from gateway.upstream.prefill import Prompt
 
 SLOWER = 1.5
 """How many times the curve's decode time a whole (non-stream) answer may take."""
@@ -51,6 +56,19 @@ def work_of(decision: Decision | None) -> Work:
             by_pool[pool] = work = (terms.first + terms.decode + terms.imposed) / (1.0 + terms.running)
             seconds += work
     return Work(seconds / len(by_pool), by_pool) if by_pool else Work(UNKNOWN)
+
+
+def prompt_of(decision: Decision | None, tokens: int, pool: str, endpoint: str, *, stream: bool) -> Prompt:
+    """A prompt of `tokens` as an endpoint of the pool has to compute it: without what is cached there."""
+    if decision is not None and decision.endpoint == endpoint:
+        tokens -= decision.cached
+    return Prompt(tokens if tokens > 1 else 1, partial(_first_token, decision, pool), stream)
+
+
+def _first_token(decision: Decision | None, pool: str) -> float:
+    """Expected seconds from sending to the first token; infinite where nothing is known."""
+    terms = decision.terms(pool) if decision is not None else None
+    return inf if terms is None else terms.first
 
 
 def longest_decode(decision: Decision, estimate: Estimate, features: Features, curves: Curves) -> float:

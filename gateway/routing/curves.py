@@ -137,10 +137,8 @@ class Curves:
         curve = self._curves.get((pool, decision.model))
         if curve is None:
             return
-        for cost in decision.costs:
-            if cost.pool == pool and cost.terms is not None:
-                self._learn(curve, cost.terms, task, served, now)
-                return
+        if (terms := decision.terms(pool)) is not None:
+            self._learn(curve, terms, task, served, now)
 
     def _learn(self, curve: Curve, terms: CostTerms, task: Task, served: Served, now: float) -> None:
         prompt, cached, tokens, sent, first_byte, ended = served

@@ -127,7 +127,7 @@ class Router:
             order=tuple(order),
             costs=tuple([PoolCost(c.pool.name, c.pool.kind, c.seconds, c.out, c.terms) for c in candidates]),
             endpoint=place.endpoint if place is not None and place.pool == first else None,
-            cached=int(place.tokens) if place is not None and place.pool == first else 0,
+            cached=place.tokens if place is not None and place.pool == first else 0,
             thread=thread,
         )
 

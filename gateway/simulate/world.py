@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
 from heapq import heappop, heappush, heapreplace
 from random import Random
 from typing import Protocol
 
 from gateway.policy.schema import Policy
-from gateway.routing.cost import work_of
+from gateway.routing.cost import prompt_of, work_of
 from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
 from gateway.types import Decision, LoadView, Outcome, Result, Usage
@@ -22,7 +21,6 @@ from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Heade
 from gateway.upstream.fair import UNIT, FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
-from gateway.upstream.prefill import Prompt
 
 TELEMETRY = 2.0
 """Seconds between scrapes of the engines' acceptance counters."""
@@ -168,7 +166,9 @@ class World:
         job.sent = self.clock.now
         job.lease = lease
         self.taken[lease.pool] += 1
-        prefill, prompt = lease.endpoint.prefill, prompt_of(job)
+        prefill, tokens = lease.endpoint.prefill, job.prompt.features.input_tokens
+        # Every answer is taken for a stream here.
+        prompt = prompt_of(job.decision, tokens, lease.pool, lease.endpoint.url, stream=True)
         if prefill.take(lease, prompt):
             self._submit(job, lease)
         else:
@@ -200,7 +200,7 @@ class World:
             self._serve(self._pool_of[id(engine)])
 
     def _computed(self, engine: SimEngine) -> None:
-        """Every answer is taken for a stream here, whose first token tells that its prompt is computed."""
+        """A stream's first token tells that its prompt is computed."""
         for job in engine.computed:
             if (lease := job.lease) is not None:
                 lease.endpoint.prefill.left(lease)
@@ -239,21 +239,6 @@ class World:
             if drafts >= LEAST_STEPS:
                 arm.accept(pool.name, accepted / drafts)
                 self._counted[pool.name] = (before[0] + drafts, before[1] + accepted)
-
-
-def prompt_of(job: Job) -> Prompt:
-    """As `api.forward` makes it, for a stream."""
-    decision, tokens = job.decision, job.prompt.features.input_tokens
-    fresh = tokens - decision.cached if decision is not None else tokens
-    return Prompt(fresh if fresh > 1 else 1, partial(_first_token, decision), stream=True)
-
-
-def _first_token(decision: Decision | None) -> float:
-    if decision is not None:
-        for cost in decision.costs:
-            if cost.pool == decision.pool and cost.terms is not None:
-                return cost.terms.first
-    return math.inf
 
 
 def no_connector() -> Connector:

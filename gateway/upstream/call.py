@@ -37,8 +37,8 @@ class Call:
     """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
     extra: Extra | None = None
     """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
-    prompt: Prompt | None = None
-    """Its prompt, where the engine computes one: sent when the endpoint is about to get to it."""
+    prompt: Callable[[Lease], Prompt | None] = lambda lease: None
+    """Its prompt at a lease's engine, where that computes one: sent when the engine is about to get to it."""
     stream: bool = False
     """The answer comes in pieces, if it is a good one."""
     json: bool = False

@@ -223,7 +223,7 @@ class Endpoint:
         if limit is None or not self.counts_tokens(now) or now - self.generated_at < limit:
             return
         for lease in [lease for lease in self.leases if lease.extra and not lease.answered]:
-            if lease.move is not None and now - lease.since >= limit:
+            if lease.move is not None and now - lease.sent >= limit:
                 lease.move(anyway=True)
 
     def judge(self, lease: Lease, result: Result) -> None:
@@ -234,7 +234,7 @@ class Endpoint:
         elif result not in FAULTS or lease.blameless:
             # A client that left says nothing about the back end.
             breaker.abandoned(lease.epoch)
-        elif result is Result.TIMEOUT and not lease.answered and self._last_sign(lease) <= (lease.since + now) / 2:
+        elif result is Result.TIMEOUT and not lease.answered and self._last_sign(lease) <= (lease.sent + now) / 2:
             # Nobody has had a first byte in the latter half of the limit, though this one and perhaps others waited:
             # no need to count to five. In the first half, those that were sent before it may have had theirs.
             if lease.epoch == breaker.epoch:

@@ -63,6 +63,7 @@ class Lease:
         "pool",
         "refused",
         "released",
+        "sent",
         "since",
         "stream",
         "waits",
@@ -72,7 +73,8 @@ class Lease:
         self._holder = holder
         self.pool = holder.name
         self.endpoint = endpoint
-        self.since = now
+        self.since = self.sent = now
+        """When the slot was taken, and when the request went out: later, where its prompt had to wait for its turn."""
         self.epoch = endpoint.breaker.epoch
         self.released = False
         self.stream = False
@@ -109,7 +111,7 @@ class Lease:
     def left(self, now: float) -> float | None:
         """Seconds left until a stream's first event is due; None where it never is."""
         limit = self.endpoint.timeouts.first_byte
-        return None if limit is None else self.since + limit - now
+        return None if limit is None else self.sent + limit - now
 
     def first_byte(self, now: float) -> None:
         """Call when the answer has begun. For a trial that is enough: an engine that answers is working."""

@@ -26,8 +26,10 @@ PATIENCE = 100.0
 SECONDS_PER_TOKEN = 1e-5
 """Turns tokens into the queue's unit of work; a usual GPU's order of magnitude."""
 SLACK = 4.0
-SHORTEST = 0.05
-"""Least seconds that a lost prompt counts for, whatever the expectation."""
+SHORTEST, LONGEST = 0.05, 60.0
+"""Seconds that a lost prompt counts for at least and at most, whatever the expectation."""
+LOOK = 1.0
+"""Most seconds between two looks for lost prompts while any request waits."""
 
 _ENGINE = "engine"
 """The queue's name for its only pool."""
@@ -44,7 +46,7 @@ class Prompt(NamedTuple):
 
     def ends(self, sent: float) -> float:
         """When it stops to count even if nothing has been heard."""
-        return sent + max(self.expected() * SLACK, SHORTEST)
+        return sent + min(max(self.expected() * SLACK, SHORTEST), LONGEST)
 
 
 class _Held:
@@ -140,7 +142,8 @@ class Prefill:
     def _watch(self) -> None:
         """Keeps a timer, as long as any wait, that serves them when prompts stop to count."""
         if self._timer is None and self._waiting:
-            delay = max(self.opens_at() - self._clock(), 0.0)
+            # What is sent until then may stop to count earlier than all that is there now.
+            delay = min(max(self.opens_at() - self._clock(), 0.0), LOOK)
             self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer)
 
     def _on_timer(self) -> None:

@@ -129,8 +129,10 @@ class Attempts:
             lease.extra = call.extra
         prefill = lease.endpoint.prefill
         try:
-            if call.prompt is not None and not prefill.take(lease, call.prompt):
-                await prefill.wait(lease, call.prompt, call.priority, call.key)
+            prompt = call.prompt(lease)
+            if prompt is not None and not prefill.take(lease, prompt):
+                await prefill.wait(lease, prompt, call.priority, call.key)
+                lease.sent = self._pools.clock()
             opened = await _attempt(lease, call, self._pools)
             lease.move = None
             return opened, None
@@ -154,7 +156,7 @@ class Attempts:
                 if self._ended:
                     return None, Hung("the back end hangs, and sent no first byte in time", phase="first_byte")
                 if held:
-                    return None, NothingAvailable("the back end was found dead before its turn came")
+                    return None, NothingAvailable("the back end was found dead before its turn came", retry_after=1)
                 return None, Moved("the back end was found dead while the request waited for its first byte")
             raise
         except BaseException:

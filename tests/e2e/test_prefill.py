@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from gateway.upstream.prefill import LONGEST
 from tests.answers import stream
 from tests.gateways import Running, gateway, one_pool
 from tests.raw_client import ask, chat, connected, counted, get
@@ -75,6 +76,27 @@ async def test_a_client_that_leaves_while_it_is_held_is_never_sent() -> None:
 
         assert (await first).status == 200
         assert len(stub.requests) == 1
+
+
+async def test_the_limit_on_the_first_event_begins_when_the_request_is_sent() -> None:
+    """TIMEOUT-05: what waited here for longer than `timeouts.first_byte` has all of that limit before it."""
+    gate, comment = asyncio.Event(), b": begun\n\n"
+    clock = Clock()
+    policy = one_pool("{url}", extra=f"{LIMITS}, breaker: {{stall: off}}, timeouts: {{first_byte: 20s}}")
+    async with Stub(first_token_after(gate)) as stub:
+        second = stream(comment, EVENT, DONE, gate=gate, gate_before=1)
+        async with gateway(policy.replace("{url}", stub.url), clock=clock) as running:
+            tasks = [asyncio.create_task(ask(running.url, chat(LONG, stream=True)))]
+            await stub.until(lambda: len(stub.requests) == 1)
+            stub.answer = second
+            tasks.append(asyncio.create_task(ask(running.url, chat(LONG, stream=True))))
+            await running.until(lambda: held(running) == 1)
+            clock.pass_(LONGEST)
+            await stub.until(lambda: len(stub.requests) == 2)
+            gate.set()
+
+            assert [answer.status for answer in await asyncio.gather(*tasks)] == [200, 200]
+            assert running.counted("gateway_retries_total") == 0
 
 
 async def test_a_held_request_goes_elsewhere_when_its_engine_is_found_dead() -> None:

@@ -115,9 +115,9 @@ async def test_a_body_that_is_no_body_is_the_clients_error() -> None:
     """BODY-06: who sends nonsense amid a body gets a 400 and is counted by it, not as a client that has left."""
     raw = b"POST /v1/chat/completions HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\nzz\r\n"
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
-        for part in (raw[:-4], raw[-4:]):
-            await sent(client, part)
-            await asyncio.sleep(0.01)
+        await sent(client, raw[:-4])
+        await running.until(lambda: running.core.running == 1)
+        await sent(client, raw[-4:])
 
         assert (await everything(client)).startswith(b"HTTP/1.1 400 ")
         await running.until(lambda: running.counted("gateway_requests_total") == 1)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.upstream.prefill import SLACK, Prefill, Prompt
+from gateway.upstream.prefill import LONGEST, SLACK, Prefill, Prompt
 from tests.upstream.live import Clock
 
 
@@ -180,6 +181,32 @@ class TestNobodyIsLost:
         async with asyncio.timeout(60):
             await prefill.wait("next", Prompt(100, lambda: 0.0, stream=True))
         assert not prefill.holds("next")
+
+    async def test_what_is_sent_later_and_lost_is_noticed_in_its_own_time(self) -> None:
+        """The timer was set for another prompt, of which much more was expected."""
+        prefill = Prefill(asyncio.get_running_loop().time, 100)
+        slow, quick = (Prompt(100, lambda: 1000.0, stream=True), Prompt(100, lambda: 0.0, stream=True))
+        assert prefill.take("slow", slow)
+        waiting = asyncio.create_task(prefill.wait("lost", quick))
+        while not prefill.waiting:
+            await asyncio.sleep(0)
+        last = asyncio.create_task(prefill.wait("last", quick))
+        while prefill.waiting < 2:
+            await asyncio.sleep(0)
+        prefill.left("slow")
+
+        async with asyncio.timeout(60):
+            await asyncio.gather(waiting, last)
+
+    def test_nothing_known_is_no_licence_to_hold_others_up_for_ever(self) -> None:
+        """Without an expectation a lost prompt counts for a minute."""
+        engine = Engine(100, expected=math.inf)
+        engine.come("lost", 100)
+        engine.come("next", 100)
+        engine.clock.pass_(LONGEST)
+        engine.prefill.serve()
+
+        assert engine.sent == ["lost", "next"]
 
     @given(st.lists(st.tuples(st.integers(1, 300), st.booleans(), st.integers(0, 3))))
     def test_counts_are_those_of_who_is_there(self, steps: list[tuple[int, bool, int]]) -> None:
