@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -21,12 +23,36 @@ REASONS = {
     "pass_through": "routed by model only",
 }
 
+COMPARED = "chat"
+"""The task whose break-even is told."""
+
 
 def seconds(value: float | None) -> str:
     """Seconds as text: `12 ms`, `1.50 s`, or `-` for None."""
     if value is None:
         return "-"
     return f"{value * 1000:.0f} ms" if value < 1 else f"{value:.2f} s"
+
+
+def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
+    """From how many output tokens on the best MTP pool beats the best plain one, in words."""
+    series = {name: row for name, row in model["seconds"][COMPARED].items() if row}
+    best = {}
+    for kind in ("plain", "mtp"):
+        rows = [row for name, row in series.items() if kinds.get(name) == kind]
+        if not rows:
+            return "one kind of pool only"
+        best[kind] = [min(row[at] for row in rows) for at in range(len(model["lengths"]))]
+    ahead = [math.log(plain / mtp) for plain, mtp in zip(best["plain"], best["mtp"], strict=True)]
+    last = max((at for at, gain in enumerate(ahead) if gain <= 0), default=-1)
+    if last == len(ahead) - 1:
+        return "MTP does not pay at this load"
+    if last < 0:
+        return "MTP is faster at every length"
+    share = -ahead[last] / (ahead[last + 1] - ahead[last])
+    low, high = model["lengths"][last], model["lengths"][last + 1]
+    tokens = round(low * (high / low) ** share)
+    return f"MTP pays from about {tokens} token{'s' if tokens > 1 else ''}"
 
 
 def print_explanation(found: dict[str, Any], console: Console | None = None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
 import time
@@ -18,7 +17,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gateway.terminal import REASONS, seconds
+from gateway.terminal import COMPARED, REASONS, crossing, seconds
 
 KEY_VARIABLE = "GATEWAY_OPERATOR_KEY"
 PLAIN_WIDTH = 160
@@ -30,9 +29,6 @@ WIDE = 120
 SILENCE = 10.0
 """Seconds without an event after which the connection counts as lost."""
 RETRY_SECONDS = 1.0
-TASK = "chat"
-"""The task whose break-even is shown."""
-
 Snapshot = Mapping[str, Any]
 
 
@@ -156,7 +152,9 @@ def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("pool", "kind"):
         table.add_column(name, no_wrap=True)
-    for name in ("up", "running", "waiting", "k", "accepted", *(["by position"] if positions else []), "gain"):
+    holding = any(map(_held, snapshot["pools"]))
+    load = ("up", "running", "waiting", *(["held"] if holding else []))
+    for name in (*load, "k", "accepted", *(["by position"] if positions else []), "gain"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("drafting")
     for pool in snapshot["pools"]:
@@ -165,7 +163,7 @@ def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
         for at, report in enumerate(reports):
             drafting = _drafting(report, positions=positions)
             if at:
-                table.add_row("", "", "", "", "", *drafting)
+                table.add_row("", "", *("" for _ in load), *drafting)
                 continue
             limit = f"/{pool['limit']}" if pool["limit"] else ""
             full = "" if up == len(pool["endpoints"]) else "bold red"
@@ -175,9 +173,15 @@ def _pools(snapshot: Snapshot, *, positions: bool) -> Table:
                 Text(f"{up}/{len(pool['endpoints'])}", style=full),
                 f"{pool['in_flight']}{limit}",
                 str(pool["waiting"]),
+                *([str(_held(pool) or "")] if holding else []),
                 *drafting,
             )
     return table
+
+
+def _held(pool: Mapping[str, Any]) -> int:
+    """Requests of those running whose prompts wait for their engine's turn. Gateways of other versions report none."""
+    return sum(row.get("held", 0) for row in pool["endpoints"])
 
 
 def _drafting(report: Mapping[str, Any] | None, *, positions: bool) -> tuple[str | Text, ...]:
@@ -214,29 +218,8 @@ def _break_even(snapshot: Snapshot) -> Iterator[Text]:
     kinds = {pool["pool"]: pool["kind"] for pool in snapshot["pools"]}
     for model in snapshot["models"]:
         yield Text(
-            f"{model['model']}: {crossing(model, kinds)} ({TASK}, {model['prompt']} prompt tokens, present load)"
+            f"{model['model']}: {crossing(model, kinds)} ({COMPARED}, {model['prompt']} prompt tokens, present load)"
         )
-
-
-def crossing(model: Mapping[str, Any], kinds: Mapping[str, str]) -> str:
-    """From how many output tokens on the best MTP pool beats the best plain one, in words."""
-    series = {name: row for name, row in model["seconds"][TASK].items() if row}
-    best = {}
-    for kind in ("plain", "mtp"):
-        rows = [row for name, row in series.items() if kinds.get(name) == kind]
-        if not rows:
-            return "one kind of pool only"
-        best[kind] = [min(row[at] for row in rows) for at in range(len(model["lengths"]))]
-    ahead = [math.log(plain / mtp) for plain, mtp in zip(best["plain"], best["mtp"], strict=True)]
-    last = max((at for at, gain in enumerate(ahead) if gain <= 0), default=-1)
-    if last == len(ahead) - 1:
-        return "MTP does not pay at this load"
-    if last < 0:
-        return "MTP is faster at every length"
-    share = -ahead[last] / (ahead[last + 1] - ahead[last])
-    low, high = model["lengths"][last], model["lengths"][last + 1]
-    tokens = round(low * (high / low) ** share)
-    return f"MTP pays from about {tokens} token{'s' if tokens > 1 else ''}"
 
 
 def _canary(snapshot: Snapshot) -> Iterator[RenderableType]:

@@ -22,6 +22,7 @@ from tests.raw_client import ask, chat
 from tests.servers import serve
 from tests.stub import Stub
 from tests.ui.browser import chromium, page
+from tests.ui.held import two_held
 
 PROMPT = "Is this review positive or negative? One word: <b>zebra</b> soup was cold."
 
@@ -99,6 +100,33 @@ async def test_a_canary_is_shown_beside_the_live_policy(browser: Browser, tmp_pa
 
 def rows_of(shown: Page) -> Locator:
     return shown.locator("#canary tbody tr")
+
+
+async def test_streams_held_for_their_engine_are_told_while_there_are_any(browser: Browser) -> None:
+    """The tile, the pool and the endpoint say how many, and behind what; a quiet page says nothing of it."""
+    async with two_held() as held:
+        async with page(browser, held.running.url) as shown:
+            await expect(shown.locator("#tiles")).to_contain_text("0 waiting, 2 held for prefill")
+            await expect(shown.locator("#pools .pool > div").first).to_contain_text("2 held for prefill")
+            await expect(shown.locator("#pools li")).to_contain_text(
+                re.compile(r"up · 3 running, 2 held behind [\d,]+ prompt tokens")
+            )
+            await screenshot(shown, "held-en")
+        async with page(browser, held.running.url, locale="ja-JP", width=360) as shown:
+            await expect(shown.locator("#pools li")).to_contain_text("プリフィル待ち 2（処理中")
+            assert await shown.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            await screenshot(shown, "held-ja")
+        async with page(browser, held.running.url) as shown:
+            await held.end()
+            await expect(shown.locator("#pools li")).to_contain_text("up · 0 running")
+            assert "held" not in await shown.locator("#board").inner_text()
+            await screenshot(shown, "held-none")
+
+
+async def screenshot(shown: Page, name: str) -> None:
+    """For a human eye, where a folder is named."""
+    if folder := os.environ.get("GATEWAY_TEST_SCREENSHOTS"):
+        await shown.screenshot(path=f"{folder}/{name}.png", full_page=True)
 
 
 async def test_a_request_is_explained_without_being_sent(browser: Browser, running: Running) -> None:

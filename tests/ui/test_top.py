@@ -15,11 +15,13 @@ import pytest
 from rich.console import Console
 
 from gateway.cli import run
-from gateway.top import crossing, screen, snapshots
+from gateway.terminal import crossing
+from gateway.top import screen, snapshots
 from tests.answers import reply
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat
 from tests.stub import Stub
+from tests.ui.held import two_held
 
 ANSWER = reply({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}})
 KINDS = {"a": "plain", "b": "mtp"}
@@ -89,15 +91,35 @@ async def test_a_narrow_terminal_keeps_when_and_how_it_ended(width: int) -> None
     """Each decision stays one line with its time, task, pool and end; reasons and expected times give way."""
     async with Stub(ANSWER) as stub, gateway(two_pools(stub.url, stub.url)) as running:
         await ask(running.url, chat("Is this review positive or negative? One word: zebras are fine."))
-        snapshot = await asyncio.to_thread(lambda: next(snapshots(running.url, None)))
-    text = io.StringIO()
-    Console(file=text, width=width).print(screen(snapshot, 5, width))
-    lines = text.getvalue().splitlines()
+        text = await shown_at(running.url, width)
+    lines = text.splitlines()
     at = next(number for number, line in enumerate(lines) if line.lstrip().startswith("time "))
 
     assert re.match(r" *\d\d:\d\d:\d\d   classification +\d+ \(\d+\)   (plain|mtp) .* ok *$", lines[at + 2])
-    assert max(map(len, lines)) <= width
-    assert all(name in text.getvalue() for name in ("up", "running", "waiting", "accepted", "gain"))
+    assert all(name in text for name in ("up", "running", "waiting", "accepted", "gain"))
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+async def test_streams_held_for_their_engine_have_a_column_while_there_are_any(width: int) -> None:
+    """They run, wait in no queue, and without the column would look like a slow engine."""
+    async with two_held() as held:
+        busy = await shown_at(held.running.url, width)
+        await held.end()
+        quiet = await shown_at(held.running.url, width)
+
+    assert re.search(r"running +waiting +held +k ", busy)
+    assert re.search(r"plain +plain +1/1 +3/256 +0 +2 ", busy)
+    assert "held" not in quiet
+    assert re.search(r"plain +plain +1/1 +0/256 +0 ", quiet)
+
+
+async def shown_at(url: str, width: int) -> str:
+    """The screen as text, which no line may leave at the right."""
+    snapshot = await asyncio.to_thread(lambda: next(snapshots(url, None)))
+    text = io.StringIO()
+    Console(file=text, width=width).print(screen(snapshot, 5, width))
+    assert max(map(len, text.getvalue().splitlines())) <= width
+    return text.getvalue()
 
 
 async def test_in_a_terminal_it_follows_until_interrupted() -> None:

@@ -11,6 +11,7 @@ const KEPT_POINTS = 600;
 let latest = null, points = [], paused = false, state = "wait", shownDecision = null;
 
 const kindsOf = (snapshot) => new Map(snapshot.pools.map((pool) => [pool.pool, pool.kind]));
+const heldIn = (pool) => pool.endpoints.reduce((sum, row) => sum + row.held, 0); // of those running: their prompts wait for the engine's turn
 const kind = (name) => h("span", { class: `kind ${name}` }, name === "mtp" ? "MTP" : "plain");
 
 function sayState() {
@@ -36,11 +37,11 @@ function tiles(snapshot) {
   const traffic = snapshot.traffic, drafting = snapshot.mtp.filter((row) => row.acceptance);
   const drafts = drafting.reduce((sum, row) => sum + row.acceptance.drafts, 0);
   const mean = (name) => drafting.reduce((sum, row) => sum + row.acceptance[name] * row.acceptance.drafts, 0) / drafts;
-  const running = snapshot.pools.reduce((sum, pool) => sum + pool.in_flight, 0), waiting = snapshot.pools.reduce((sum, pool) => sum + pool.waiting, 0);
+  const running = snapshot.pools.reduce((sum, pool) => sum + pool.in_flight, 0), waiting = snapshot.pools.reduce((sum, pool) => sum + pool.waiting, 0), held = snapshot.pools.reduce((sum, pool) => sum + heldIn(pool), 0);
   const net = traffic.saved - traffic.lost;
   const rows = [
     [t("rate"), number(traffic.per_second), t("rateSmall", number(traffic.requests), number(traffic.window))],
-    [t("running"), number(running), t("runningSmall", number(waiting))],
+    [t("running"), number(running), t("runningSmall", number(waiting)) + (held ? `, ${t("held", number(held))}` : "")],
     [t("ttft"), seconds(traffic.ttft), t("ttftSmall")],
     [t("tokens"), number(traffic.tokens_per_second), ""],
     [t("saved"), traffic.spent ? `${net < 0 ? "−" : ""}${seconds(Math.abs(net))}` : "–", traffic.spent ? t("savedSmall", percent(net / (traffic.spent + Math.max(net, 0)))) : ""],
@@ -53,7 +54,7 @@ function tiles(snapshot) {
 function endpoint(row) {
   const shut = row.gate !== "open", word = row.draining ? "draining" : row.up && !shut ? "up" : row.gate === "probation" ? "probation" : shut ? "shut" : "down";
   const mark = { up: ["●", "good"], draining: ["◐", "warn"], probation: ["◐", "warn"], shut: ["✕", "bad"], down: ["✕", "bad"] }[word];
-  return h("li", {}, h("span", { class: mark[1], "aria-hidden": "true" }, mark[0]), h("span", { title: row.url }, row.url.replace(/^https?:\/\//, "")), h("span", { class: mark[1] === "good" ? "soft" : mark[1] }, `${t(word)} · ${t("load", number(row.in_flight))}`));
+  return h("li", {}, h("span", { class: mark[1], "aria-hidden": "true" }, mark[0]), h("span", { title: row.url }, row.url.replace(/^https?:\/\//, "")), h("span", { class: mark[1] === "good" ? "soft" : mark[1] }, `${t(word)} · ${t("load", number(row.in_flight))}${row.held ? `, ${t("heldBehind", number(row.held), number(row.prompt_tokens))}` : ""}`));
 }
 
 function draft(report) {
@@ -66,7 +67,7 @@ function draft(report) {
 
 function pools(snapshot) {
   at("pools").replaceChildren(...snapshot.pools.map((pool) => h("div", { class: "pool" },
-    h("div", {}, h("h3", {}, pool.pool), kind(pool.kind), h("span", { class: "load" }, t("load", number(pool.in_flight), pool.limit && number(pool.limit)), pool.waiting ? `, ${t("waiting", number(pool.waiting))}` : "")),
+    h("div", {}, h("h3", {}, pool.pool), kind(pool.kind), h("span", { class: "load" }, t("load", number(pool.in_flight), pool.limit && number(pool.limit)), heldIn(pool) ? `, ${t("held", number(heldIn(pool)))}` : "", pool.waiting ? `, ${t("waiting", number(pool.waiting))}` : "")),
     pool.limit ? bar(pool.in_flight / pool.limit, pool.kind) : null,
     h("ul", {}, pool.endpoints.map(endpoint)),
     snapshot.mtp.filter((report) => report.pool === pool.pool).map(draft))));
