@@ -1,10 +1,15 @@
-"""The burst of long and short prompts measures what it says, against a simulated engine."""
+"""The burst of long and short prompts and the played trace measure what they say, against a simulated engine."""
 
 from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from tests.benchmarks.prompts import Burst, play, table
+from tests.benchmarks.prompts_trace import Arrival, stretch
+from tests.benchmarks.prompts_trace import play as replay
+from tests.benchmarks.prompts_trace import table as trace_table
 from tests.sim.helpers import FAST, sim
 
 
@@ -17,3 +22,21 @@ async def test_every_request_of_the_burst_is_measured() -> None:
     assert all(0.0 < row.first <= row.whole for row in found)
     text = table(server.url, found, 1.0)
     assert [line.split()[:2] for line in text.splitlines()[1:]] == [["5", "words:"], ["50", "words:"]]
+
+
+async def test_a_trace_is_played_with_its_bursts() -> None:
+    """A stretch has the rate asked for, keeps its bursts and lengths, and every request is measured or says why not."""
+    rows = [Arrival(float(at), 40 + at, 3) for at in (0, 10, 11, 12, 40, 50)]
+    taken = stretch(rows, 0, 10.0, 0.5, longest=45)
+    assert [row.at for row in taken] == pytest.approx([0.0, 0.125, 0.1375, 0.15, 0.5])
+    assert [row.words for row in taken] == [40, 45, 45, 45, 45]
+
+    async with sim(FAST) as server:
+        found = await replay(server.url, 10.0, 0, taken, "e4b", Random(1))
+        lost = await replay(server.url, 10.0, 0, taken[:1], "nobody", Random(1))
+
+    assert [row.error for row in found] == [None] * 5
+    assert all(row.first is not None and 0.0 < row.first <= row.whole for row in found)
+    assert all(row.prompt_tokens is not None and row.prompt_tokens >= row.words for row in found)
+    assert "404" in str(lost[0].error)
+    assert [line.split(" | ")[2:4] for line in trace_table([*found, *lost]).splitlines()[2:]] == [["6", "1"]]
