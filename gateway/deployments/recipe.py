@@ -14,6 +14,7 @@ from gateway.deployments.catalog import Catalog, Model, Slice, Weights
 from gateway.deployments.guard import Table, overload_guard
 from gateway.deployments.memory import Load, Memory, memory
 from gateway.deployments.versions import Version
+from gateway.policy.sections import Limits
 from gateway.profiles.catalog import get_profile
 
 Flag = tuple[str, ...]
@@ -59,6 +60,8 @@ class Recipe:
         return self.wish.load.draft_tokens > 0
 
 
+STEPS_AHEAD = 2
+"""Steps' worth of prompts that keep an engine busy; `gateway.upstream.prefill` holds back the rest."""
 CONTEXTS = (131072, 65536, 32768, 16384, 8192, 4096, 2048)
 """Context lengths to fall back to."""
 
@@ -211,6 +214,9 @@ def _notes(wish: Wish, known: Catalog, remark: str | None) -> Iterator[str]:
         yield "a drafter beside a quantised target may draft badly (vllm-project/vllm#41789): watch the acceptance rate"
     if mtp and load.fp8_cache and wish.version < engines.fp8_cache_mtp_from:
         yield f"an fp8 KV cache reaches the drafter correctly from vLLM {engines.fp8_cache_mtp_from} on"
+    if load.batched_tokens * STEPS_AHEAD != Limits().prefill:
+        # vLLM tells the size of its steps nowhere, so that the gateway cannot find out.
+        yield f"the pool's policy needs `limits: {{prefill: {load.batched_tokens * STEPS_AHEAD}}}`, two of its steps"
     if wish.place.is_mig:
         yield "one slice for each container, and no MIG UUID in CUDA_VISIBLE_DEVICES"
 

@@ -78,7 +78,8 @@ class Limits(Section):
     queue_wait: SecondsOrZero = 30.0
     """0s: nothing waits."""
     prefill: Whole = 16384
-    """Prompt tokens at one endpoint that wait for their first token; further requests wait here, shortest first."""
+    """Prompt tokens at one endpoint that wait for their first token; further requests wait here, shortest first. Twice
+    the engine's `--max-num-batched-tokens`, which vLLM tells nowhere."""
 
 
 class Health(Section):

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.cli import parser
+from gateway.deployments.recipe import STEPS_AHEAD
 from gateway.policy.load import load_policy
 from gateway.policy.schema import DnsName
 from gateway.types import PoolKind
@@ -56,6 +57,15 @@ def test_each_pool_of_the_policy_is_an_engine_set(policy: tuple[str, Any]) -> No
         if pool.speculative:
             assert f'"num_speculative_tokens":{pool.speculative.tokens}' in arguments
         assert container["args"][container["args"].index("--port") + 1] == "8000"
+
+
+def test_prompts_ahead_of_an_engine_are_two_of_its_steps(policy: tuple[str, Any]) -> None:
+    """The policy's limit follows the engines' arguments, which are the only place that knows a step's size."""
+    name, loaded = policy
+    for pool in loaded.pools.values():
+        (container,) = pod(of_kind(name, "StatefulSet")[f"mtp-gateway-{pool.name}"])["containers"]
+        step = int(container["args"][container["args"].index("--max-num-batched-tokens") + 1])
+        assert pool.limits.prefill == STEPS_AHEAD * step
 
 
 def test_models_are_served_under_the_policys_names(policy: tuple[str, Any]) -> None:

@@ -216,6 +216,42 @@ def test_helm_renders_what_is_committed(name: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "defaults", "limit"),
+    [
+        (["--max-num-batched-tokens", "2048"], {}, 4096),
+        (["--max-num-batched-tokens=2048"], {}, 4096),
+        (["--max-num-batched-tokens", "2k"], {}, None),
+        ([], {}, None),
+        (["--max-num-batched-tokens", "2048"], {"limits": {"prefill": 0}}, None),
+    ],
+)
+@pytest.mark.skipif(not chart.has_helm(), reason="no Helm here")
+def test_the_limit_on_prompts_follows_the_engines_arguments(
+    words: list[str], defaults: dict[str, Any], limit: int | None
+) -> None:
+    """Two steps; left alone where the arguments do not tell a step's size, or the policy says a limit for all."""
+    made = chart.documents(
+        {
+            "pools": [
+                {
+                    "name": "p",
+                    "model": "m",
+                    "resource": "nvidia.com/gpu",
+                    "tag": "v1",
+                    "args": ["m", *words],
+                    "replicas": 1,
+                }
+            ],
+            "models": {"m": {}, "gemma-4-e4b": None},
+            "policy": {"defaults": defaults},
+        }
+    )
+    (text,) = [found["data"]["policy.yaml"] for found in made if found["metadata"]["name"] == "mtp-gateway-policy"]
+
+    assert yaml.safe_load(text)["pools"]["p"].get("limits") == (limit and {"prefill": limit})
+
+
+@pytest.mark.parametrize(
     "values",
     [
         {"models": {"gemma-4-31b": {"architecture": "dense"}}},

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.deployments.recipe import Recipe, Refused
+from gateway.deployments.recipe import STEPS_AHEAD, Recipe, Refused
+from gateway.policy.sections import Limits
 from tests.deployments.commands import recipe_for, recipes
 
 ACCEPTED: dict[str, dict[str, list[str]]] = json.loads(Path(__file__).with_name("vllm_flags.json").read_text("utf-8"))
@@ -59,6 +60,15 @@ def test_limits_are_explicit(recipe: Recipe) -> None:
     assert value(recipe, "--max-num-batched-tokens") == str(recipe.wish.load.batched_tokens)
     assert value(recipe, "--max-model-len")
     assert ("--enable-prefix-caching",) in recipe.flags
+
+
+def test_the_gateways_limit_on_prompts_follows_the_steps_size() -> None:
+    """Usual steps are what the policy's default stands for; of others a note says the limit that fits them."""
+    usual, small = made("E4B --slice 1g.24gb"), made("E4B --slice 1g.24gb --max-num-batched-tokens 2048")
+
+    assert Limits().prefill == STEPS_AHEAD * usual.wish.load.batched_tokens
+    assert not any("prefill" in note for note in usual.notes)
+    assert any("limits: {prefill: 4096}" in note for note in small.notes)
 
 
 @pytest.mark.parametrize("recipe", EVERY, ids=lambda recipe: f"{recipe.wish.model.name}-{recipe.wish.place.name}")

@@ -29,6 +29,18 @@ mtp-gateway/pool: {{ (index . 1).name }}
 {{- join "," $parts }}
 {{- end }}
 
+{{- /* A pool's limits.prefill: two steps of its engines; empty where their arguments do not say a step's size. */}}
+{{- define "mtp.pool.prefill" -}}
+{{- $step := "" }}
+{{- $before := "" }}
+{{- range .args }}
+  {{- if eq $before "--max-num-batched-tokens" }}{{ $step = . }}{{ end }}
+  {{- if hasPrefix "--max-num-batched-tokens=" . }}{{ $step = trimPrefix "--max-num-batched-tokens=" . }}{{ end }}
+  {{- $before = . }}
+{{- end }}
+{{- if regexMatch "^[0-9]+$" $step }}{{ mul 2 (int64 $step) }}{{ end -}}
+{{- end }}
+
 {{- define "mtp.confined" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true
