@@ -147,6 +147,24 @@ def test_the_map_leads_to_names_that_exist() -> None:
     assert len(rows) >= 15
 
 
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+
+
+def test_links_and_paths_of_the_readme_lead_somewhere() -> None:
+    """Each anchor is a heading of the page, and each file of the repository that it links or names is there."""
+    anchors = {slug(heading) for heading in re.findall(r"^#+ (.+)$", README, re.MULTILINE)}
+    links = re.findall(r"\]\((.+?)\)", README)
+    named = re.findall(r"\b(?:deploy|policies|tests)/[\w./-]*\w", README)
+    files = [link for link in links if not link.startswith("#")] + named
+
+    assert [link for link in links if link.startswith("#") and link[1:] not in anchors] == []
+    assert [path for path in files if not (ROOT / path).exists()] == []
+    assert len(links) >= 10
+    assert len(named) >= 10
+
+
 def test_the_policies_of_the_readme_load() -> None:
     """What people copy works."""
     for text in blocks("yaml"):
