@@ -28,7 +28,7 @@ from gateway.app import make_connector
 from gateway.discovery.follow import follower
 from gateway.discovery.keeper import Discovery
 from gateway.logs import configure
-from gateway.policy.load import load_policy
+from gateway.policy.load import load_argument
 from gateway.policy.schema import Policy
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
@@ -46,7 +46,7 @@ STYLES = {"critical": "bold red", "warning": "yellow", "info": "cyan"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file; - reads standard input")
     parser.add_argument(
         "--seconds",
         type=_some_seconds,
@@ -65,7 +65,7 @@ def _some_seconds(text: str) -> float:
 
 def main(args: argparse.Namespace) -> int:
     configure("text", "warning")
-    policy = load_policy(args.policy, os.environ)
+    policy = load_argument(args.policy, os.environ, sys.stdin.buffer)
     console = Console()
     found = asyncio.run(look(policy, max(args.seconds, 2.0), quiet=args.json or not console.is_terminal))
     if args.json:

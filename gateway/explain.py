@@ -14,24 +14,28 @@ from gateway.api.dry_run import IdlePools, explain, prompt_texts
 from gateway.api.head import Head
 from gateway.errors import GatewayError
 from gateway.estimate.estimator import Estimator
-from gateway.policy.load import load_policy
+from gateway.policy.load import STDIN, load_argument
 from gateway.request.exact_tokens import TokenCounter
 from gateway.request.parse import parse_body
 from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import cold_state
+from gateway.settings import InvalidSetting
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file")
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the policy file; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("request", metavar="REQUEST.json", help="file with the request body; - reads standard input")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Prints the decision, as a table or JSON, or what is wrong with the request. Raises PolicyInvalid or OSError."""
-    raw = sys.stdin.buffer.read() if args.request == "-" else Path(args.request).read_bytes()
+    """Prints the decision, as a table or JSON, or what is wrong with the request. Raises PolicyInvalid,
+    InvalidSetting or OSError."""
+    if args.policy == args.request == STDIN:
+        raise InvalidSetting("the policy and the request cannot both come on standard input")
+    raw = sys.stdin.buffer.read() if args.request == STDIN else Path(args.request).read_bytes()
     learned = Learned(Estimator(), TokenEstimator(), cold_state())
-    active = activate(load_policy(args.policy, os.environ), 1, learned.routing)
+    active = activate(load_argument(args.policy, os.environ, sys.stdin.buffer), 1, learned.routing)
     try:
         found = explain(active, learned, IdlePools(), raw, Head())
     except GatewayError as error:

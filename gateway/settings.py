@@ -136,6 +136,10 @@ def resolve(options: Mapping[str, object], env: Mapping[str, str]) -> Settings:
         source = "--" + row.name.replace("_", "-")
         if raw is None and (text := env.get(env_name(row.name))) is not None:
             raw, source = text, env_name(row.name)
+        if raw == "-" and _METAVARS.get(row.name) == "FILE":
+            raise InvalidSetting(
+                f"{source} is a file, which is watched; only commands that end read standard input as -"
+            )
         if raw is not None:
             values[row.name] = _convert(source, str(raw), type(row.default), row.metadata["row"])
     return Settings(**values)

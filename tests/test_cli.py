@@ -47,6 +47,52 @@ def test_a_stream_that_is_closed_or_full_is_no_traceback(command: str, code: int
     assert len(done.stderr.splitlines()) == (code != 0)
 
 
+WRONG = r"version: 1\npools:\n  plain: {endpoints: [\"http://a:1\"], limts: {}}\nmodels: {m: {pools: [plain, none]}}\n"
+
+
+@pytest.mark.parametrize(
+    "verb", ["check -", "explain --policy - README.md", "replay --policy - README.md", "advise --policy -"]
+)
+def test_a_policy_on_standard_input_is_told_by_line_and_column(verb: str) -> None:
+    """What a template prints can be piped in; each error names `<stdin>` and its place, as it names a file's."""
+    done = shell(f"printf '{WRONG}' | {RUN} {verb}")
+
+    assert (done.returncode, done.stdout) == (1, "")
+    first, second = done.stderr.splitlines()
+    assert first.startswith("<stdin>:3:38: pools.plain.limts: unknown name")
+    assert second == "<stdin>:4:29: models.m.pools[1]: no pool named `none`"
+
+
+def test_a_policy_on_standard_input_serves_as_a_file_does(tmp_path: Path) -> None:
+    """Valid text is `ok`, alone and beside files, and decides requests; nothing at all is no policy."""
+    request = tmp_path / "request.json"
+    request.write_text('{"model": "e4b", "messages": [{"role": "user", "content": "長い物語を書いて"}]}', "utf-8")
+
+    assert shell(f"{RUN} check - {POLICY} < {POLICY}").stdout == "ok\n"
+    assert '"pool": "e4b-mtp"' in shell(f"{RUN} explain --json --policy - {request} < {POLICY}").stdout
+    assert shell(f"{RUN} check - < /dev/null").stderr.startswith("<stdin>:1:1: policy: ")
+    assert shell(f"{RUN} check - 0> /dev/null").stderr == "<stdin>:1:1: policy: cannot be read: Bad file descriptor\n"
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        "check - -",
+        "explain --policy - -",
+        "replay --policy - -",
+        "serve --policy -",
+        "serve --policy x --canary-policy -",
+    ],
+)
+def test_standard_input_is_read_once_and_never_watched(verb: str) -> None:
+    """Exit code 2 and a line that says so, before anything is read."""
+    done = shell(f"{RUN} {verb} < {POLICY}")
+
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "standard input" in done.stderr
+
+
 @pytest.mark.parametrize("command", ["recipe --list", CHECK])
 def test_a_reader_that_has_seen_enough_is_no_error_message(command: str) -> None:
     """`| head` and `| true` end a command quietly."""

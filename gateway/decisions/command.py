@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from gateway.decisions.replay import Report, replay
-from gateway.policy.load import load_policy
+from gateway.policy.load import STDIN, load_argument
+from gateway.settings import InvalidSetting
 
 SHOWN = 10
 """Single requests that the table names."""
@@ -22,15 +23,18 @@ PLAIN_WIDTH = 120
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", required=True, metavar="FILE", help="the other policy file")
+    parser.add_argument("--policy", required=True, metavar="FILE", help="the other policy file; - reads standard input")
     parser.add_argument("--json", action="store_true", help="print JSON, with every request that would go elsewhere")
     parser.add_argument("decisions", metavar="DECISIONS.jsonl", help="the decision log; - reads standard input")
 
 
 def main(args: argparse.Namespace) -> int:
-    """Prints the report. 1 where the log holds no decision to compare. Raises PolicyInvalid or OSError."""
-    policy = load_policy(args.policy, os.environ)
-    if args.decisions == "-":
+    """Prints the report. 1 where the log holds no decision to compare. Raises PolicyInvalid, InvalidSetting or
+    OSError."""
+    if args.policy == args.decisions == STDIN:
+        raise InvalidSetting("the policy and the decision log cannot both come on standard input")
+    policy = load_argument(args.policy, os.environ, sys.stdin.buffer)
+    if args.decisions == STDIN:
         report = replay(policy, sys.stdin.buffer)
     else:
         with Path(args.decisions).open("rb") as lines:

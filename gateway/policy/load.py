@@ -11,6 +11,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
 
 from pydantic import ValidationError
 
@@ -23,14 +24,30 @@ from gateway.policy.schema import Policy
 from gateway.policy.speeds import read_speeds
 from gateway.policy.tree import Tree, read_tree
 
-__all__ = ["MAX_BYTES", "PolicyInvalid", "Problem", "load_policy", "parse_policy", "read_bytes"]
+__all__ = ["MAX_BYTES", "PolicyInvalid", "Problem", "load_argument", "load_policy", "parse_policy", "read_bytes"]
 
 MAX_BYTES = 256 * 1024
+STDIN = "-"
+"""What a command line calls standard input."""
+STDIN_SOURCE = "<stdin>"
+"""What messages call it."""
 
 
 def load_policy(path: str | os.PathLike[str], env: Mapping[str, str]) -> Policy:
     """The policy in a file. Raises PolicyInvalid, also for a file that cannot be read."""
     return parse_policy(read_bytes(path), os.fspath(path), env)
+
+
+def load_argument(path: str | os.PathLike[str], env: Mapping[str, str], stdin: BinaryIO) -> Policy:
+    """The policy that a command line names: a file, or `-` for what `stdin` holds. Files that it names itself are then
+    looked for in the working folder. Raises PolicyInvalid."""
+    if os.fspath(path) != STDIN:
+        return load_policy(path, env)
+    try:
+        content = stdin.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise PolicyInvalid([Problem(STDIN_SOURCE, 1, 1, "policy", f"cannot be read: {error.strerror}")]) from None
+    return parse_policy(content, STDIN_SOURCE, env)
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:

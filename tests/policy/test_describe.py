@@ -84,7 +84,7 @@ class TestWarnings:
 class TestCheck:
     def run(self, *paths: Path) -> tuple[int, str, str]:
         out, err = io.StringIO(), io.StringIO()
-        return check(paths, out, err, ENV), out.getvalue(), err.getvalue()
+        return check(paths, io.BytesIO(), out, err, ENV), out.getvalue(), err.getvalue()
 
     def test_valid_policies_are_ok(self, tmp_path: Path) -> None:
         """`ok` on stdout, nothing on stderr, exit code 0."""
