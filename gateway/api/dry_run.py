@@ -14,7 +14,7 @@ from gateway.request.formats import as_chat
 from gateway.request.labels import read_label_question
 from gateway.request.parse import Body, parse_body
 from gateway.routing.decision_json import explanation
-from gateway.types import NO_HINTS, Api, Decision, Features, LoadView, Need, PoolLoad
+from gateway.types import NO_HINTS, Api, Decision, Features, LoadView, Need, PoolKind, PoolLoad
 
 
 class IdlePools:
@@ -52,6 +52,10 @@ def explain(active: Active, learned: Learned, view: LoadView, raw: bytes, head: 
     found = explanation(features, estimate, decision)
     if asks_first(policy, model, features, body, decision):
         found["asks_first"] = "/v1/decisions"
+    if hints.pool and policy.target(hints.pool) is None:
+        # The request itself is served: a pool that the policy renames must not cost its clients their answers.
+        names = ", ".join(dict.fromkeys([*PoolKind, *policy.pools]))
+        found["ignored"] = [f"x-gateway-pool: there is no pool {hints.pool[:80]!r}, only {names}"]
     return found
 
 

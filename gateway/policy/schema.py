@@ -234,7 +234,14 @@ class Policy:
         return model
 
     def target(self, text: str) -> Target | None:
-        """`plain`, `mtp` or a pool's name; None for anything else."""
+        """`plain`, `mtp` or a pool's name; None for anything else. Case does not count, except between two pools that
+        it alone tells apart."""
         if text in (PoolKind.PLAIN, PoolKind.MTP):
             return Target(kind=PoolKind(text))
-        return Target(pool=text) if text in self.pools else None
+        if text in self.pools:
+            return Target(pool=text)
+        lower = text.lower()
+        if lower in (PoolKind.PLAIN, PoolKind.MTP):
+            return Target(kind=PoolKind(lower))
+        alike = [name for name in self.pools if name.lower() == lower]
+        return Target(pool=alike[0]) if len(alike) == 1 else None

@@ -199,7 +199,7 @@ class Router:
             return required, Reason.RULE, rule.name
         asked = self.policy.target(hints.pool) if hints.pool else None
         if asked and (wanted := _accepted(free, asked)):
-            return wanted, Reason.CLIENT, hints.pool or ""
+            return wanted, Reason.CLIENT, str(asked)
         if rule and (preferred := _accepted(free, rule.target)):
             return preferred, Reason.RULE, rule.name
         return free, None, ""
