@@ -6,8 +6,8 @@ tokens are corrected to what the back end counted. Too long an answer can take a
 passes until the window has moved on. A request at a limit is refused at once and told when to come again.
 
 Requests at a time are counted here and, from the last exchange of views, in the other replicas; so several replicas
-together can pass a limit by what they admit within one exchange, about a second. Without a shared store, or while it
-is lost, each of them has its equal share.
+together can pass a limit by what they admit within one exchange, about a second. While the store is lost, each of them
+has its equal share. Without one, the workers of a host count together in memory, exactly (`state.board`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway.access.quota import Quota, Verdict
 from gateway.access.ticket import Holder, Limit, Ticket
 from gateway.errors import TooManyRequests
 from gateway.policy.schema import Access, AccessKey
+from gateway.state.board import Board, Place
 from gateway.state.store import Store
 
 MINUTE = 60.0
@@ -53,9 +54,13 @@ _Needs = Sequence[tuple[Limit, Quota, int]]
 class Limits:
     """The limits of all keys. One per process; everything but the wait for the store is synchronous."""
 
-    def __init__(self, store: Store, *, clock: Callable[[], float], window: float = MINUTE) -> None:
-        """`clock` is the store's. `window` is a minute for everybody but tests."""
+    def __init__(
+        self, store: Store, *, clock: Callable[[], float], window: float = MINUTE, board: Board | None = None
+    ) -> None:
+        """`clock` is the store's. `window` is a minute for everybody but tests. `board` is for workers that share no
+        store."""
         self._store = store
+        self._board = board
         self._clock = clock
         self._window = window
         self._states: dict[str, _KeyState] = {}
@@ -167,6 +172,10 @@ class Limits:
                 quota.capacity = capacity
                 quotas[limit] = quota
         state.quotas = quotas
+        if key.in_flight and state.place is None and self._board is not None:
+            state.place = self._board.place(key.name)
+            if state.place is not None:
+                state.place.say(state.in_flight)
 
     def _needs(self, state: _KeyState, input_tokens: int, expected_output: int) -> _Needs:
         """What the request takes from each limit. Raises TooManyRequests where it could never pass.
@@ -197,7 +206,11 @@ class Limits:
 
     def _take(self, state: _KeyState, needs: _Needs, now: float, *, locally: bool = False) -> Ticket:
         """All or nothing. `locally` decides what the store has not answered."""
-        self._check_in_flight(state)
+        place = state.place
+        if place is None:
+            self._check_in_flight(state)
+        else:
+            self._take_place(state, place)
         refused: list[tuple[float, Limit, Quota]] = []
         for limit, quota, need in needs:
             verdict = quota.verdict(need, now)
@@ -206,9 +219,18 @@ class Limits:
             if verdict is not Verdict.PASS:
                 refused.append((quota.retry(need, now), limit, quota))
         if refused:
+            if place is not None:
+                place.say(state.in_flight)
             seconds, limit, quota = max(refused, key=lambda row: row[0])
             raise _refusal(state.key, limit, quota.capacity, seconds if isfinite(seconds) else self._window)
         return Ticket(state, tuple((limit, quota, quota.spend(need, now)) for limit, quota, need in needs), self._clock)
+
+    def _take_place(self, state: _KeyState, place: Place) -> None:
+        """Counts one more request, for the other workers to see. Raises TooManyRequests where that is one too many."""
+        place.say(state.in_flight + 1)
+        if (most := state.key.in_flight) and place.total() > most:
+            place.say(state.in_flight)
+            raise _refusal(state.key, Limit.IN_FLIGHT, most, 1.0)
 
 
 def _refusal(key: AccessKey, limit: Limit, capacity: int, seconds: float) -> TooManyRequests:

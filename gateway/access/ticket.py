@@ -6,6 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from gateway.access.quota import Quota, Spent
+from gateway.state.board import Place
 from gateway.types import Usage
 
 
@@ -29,10 +30,12 @@ class Limit(StrEnum):
 class Holder:
     """Counts a key's requests in flight."""
 
-    __slots__ = ("in_flight",)
+    __slots__ = ("in_flight", "place")
 
     def __init__(self) -> None:
         self.in_flight = 0
+        self.place: Place | None = None
+        """Where the other workers see this count; None where they need not or cannot."""
 
 
 class Ticket:
@@ -63,6 +66,8 @@ class Ticket:
         if holder is None:
             return
         holder.in_flight -= 1
+        if holder.place is not None:
+            holder.place.say(holder.in_flight)
         now = self._clock()
         for limit, quota, spent in self._taken:
             if limit is Limit.REQUESTS or (usage is None and reached):

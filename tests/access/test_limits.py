@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from gateway.access.limits import Limits
 from gateway.access.ticket import Limit, Ticket
 from gateway.errors import TooManyRequests
-from gateway.policy.schema import Access
+from gateway.policy.schema import Access, AccessKey
+from gateway.state.board import Board
 from gateway.state.memory import MemoryStore
 from gateway.types import Usage
 from tests.access.fakes import Clock, attempt, make_key
@@ -32,6 +34,67 @@ def test_processes_that_share_nothing_divide_the_requests_at_a_time(processes: i
     tickets = [attempt(limits, key) for _ in range(limit + 1)]
 
     assert sum(isinstance(ticket, Ticket) for ticket in tickets) == passed
+
+
+def test_workers_of_a_host_count_requests_at_a_time_together(tmp_path: Path) -> None:
+    """OPS-04: one worker may take the whole limit while the others are idle, and all of them together no more."""
+    key = make_key(in_flight=4, requests_per_minute=30)
+    one, two, three = (on_board(tmp_path, 3) for _ in range(3))
+    tickets = [taken(one, key) for _ in range(3)]
+    tickets.append(taken(two, key))
+    for limits in (one, two, three):
+        refusal = attempt(limits, key)
+        assert isinstance(refusal, TooManyRequests)
+        assert "4 requests at a time" in refusal.message
+
+    tickets.pop(0).settle()
+    tickets.append(taken(three, key))
+    assert isinstance(attempt(one, key), TooManyRequests)
+    for ticket in tickets:
+        ticket.settle()
+        ticket.settle()
+    assert all(isinstance(attempt(three, key), Ticket) for _ in range(4))
+
+
+def test_a_request_that_another_limit_refuses_takes_no_place(tmp_path: Path) -> None:
+    """What a worker has said while it looked at its limits is taken back."""
+    key = make_key(in_flight=2, requests_per_minute=2)
+    one, two = on_board(tmp_path, 2), on_board(tmp_path, 2)
+    taken(one, key)
+    for _ in range(5):
+        refusal = attempt(one, key)
+        assert isinstance(refusal, TooManyRequests)
+        assert "requests per minute" in refusal.message
+
+    taken(two, key)
+
+
+def test_a_limit_that_a_reload_brings_counts_what_runs_already(tmp_path: Path) -> None:
+    """Requests from before are seen by the other workers; a limit that goes is none, and its count stays right."""
+    free, bound = make_key(), make_key(in_flight=3)
+    one, two = on_board(tmp_path, 2), on_board(tmp_path, 2)
+    tickets = [taken(one, free) for _ in range(2)]
+    for limits in (one, two):
+        limits.apply(Access(keys=(bound,)))
+    tickets.append(taken(two, bound))
+    assert isinstance(attempt(two, bound), TooManyRequests)
+
+    one.apply(Access(keys=(free,)))
+    tickets += [taken(one, free) for _ in range(2)]
+    one.apply(Access(keys=(bound,)))
+    for ticket in tickets:
+        ticket.settle()
+    assert [isinstance(attempt(two, bound), Ticket) for _ in range(4)] == [True, True, True, False]
+
+
+def on_board(folder: Path, workers: int) -> Limits:
+    return Limits(MemoryStore(replicas=workers), clock=Clock(), board=Board(folder / "board", workers))
+
+
+def taken(limits: Limits, key: AccessKey) -> Ticket:
+    ticket = attempt(limits, key)
+    assert isinstance(ticket, Ticket)
+    return ticket
 
 
 def test_exactly_as_many_pass_as_the_limit_says() -> None:
