@@ -4,6 +4,7 @@ is sent in the other format by a `Reply` that stands between."""
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,7 +42,8 @@ def chat_body(body: Mapping[str, Any], api: Api) -> bytes:
             view["reasoning_effort"] = reasoning["effort"]
     if body.get("stream") is True:
         view["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
-    return orjson.dumps({name: value for name, value in view.items() if value is not None})
+    # The standard library's, because a number may be beyond 64 bits.
+    return json.dumps({name: value for name, value in view.items() if value is not None}).encode()
 
 
 def _parts(content: Any) -> Any:

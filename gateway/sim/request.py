@@ -196,7 +196,7 @@ def _check_values(body: Mapping[str, Any], limits: Limits, chat: bool) -> None:
         raise invalid(f"top_p must be in (0, 1], got {top_p}.", param="top_p")
     for name in ("max_tokens", "max_completion_tokens"):
         value = body.get(name)
-        if value is not None and (value < 1 or math.isinf(value)):
+        if value is not None and (value < 1 or value == math.inf):
             raise invalid(f"{name} must be at least 1, got {value}.", param=name)
         if value is not None and value > limits.max_model_len:
             raise invalid(

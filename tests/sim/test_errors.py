@@ -139,6 +139,28 @@ async def test_odd_but_valid_values_never_break_the_server() -> None:
     assert statuses == [200, 200, 400, 400, 200, 200, 200]
 
 
+@pytest.mark.parametrize("value", [10**30, 10**400, -(10**400)])
+async def test_a_number_beyond_all_bounds_is_a_400_on_every_route(value: int) -> None:
+    """PARAM-03: what Python reads and no machine word or float holds is refused in every format, never a 500."""
+    bodies: list[tuple[str, dict[str, Any]]] = [
+        ("/v1/chat/completions", say("Hi", max_tokens=4)),
+        ("/v1/completions", {"model": "e4b", "prompt": "Hi", "max_tokens": 4}),
+        ("/v1/responses", {"model": "e4b", "input": "Hi", "max_output_tokens": 4}),
+        ("/v1/messages", {"model": "e4b", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 4}),
+    ]
+    fields = (
+        *("max_tokens", "max_completion_tokens", "max_output_tokens", "min_tokens", "n", "temperature", "top_p"),
+        *("seed", "priority", "top_logprobs", "thinking_token_budget"),
+    )
+    async with sim() as server:
+        for path, body in bodies:
+            for name in fields:
+                got = await server.post(path, {**body, "logprobs": True, name: value})
+                assert got.status_code in (200, 400), (path, name, got.text)
+            limit = "max_output_tokens" if path == "/v1/responses" else "max_tokens"
+            assert (await server.post(path, {**body, limit: value})).status_code == 400
+
+
 async def status(server: Server, body: bytes) -> int:
     answer = await server.client.post(CHAT, content=body, headers={"content-type": "application/json"})
     return answer.status_code
