@@ -225,7 +225,8 @@ def find_model(policy: Policy, name: str | None, key: AccessKey | None = None) -
     if model := policy.resolve(name):
         return model
     shown = name if len(name) <= 80 else name[:80] + "..."
-    near = difflib.get_close_matches(name[:80], _usable(policy, policy.names, key), n=3)
+    known = {usable.lower(): usable for usable in _usable(policy, policy.names, key)}
+    near = [known[lower] for lower in difflib.get_close_matches(name[:80].lower(), known, n=3)]
     hint = f"did you mean {_quoted(near)}?" if near else f"this gateway serves {_listed(policy, key)}"
     raise UnknownModel(f"the model `{shown}` does not exist; {hint}", param="model")
 

@@ -13,7 +13,7 @@ from gateway.api.downstream import Message, Scope, Send
 KEEP_SECONDS = 600
 """How long a browser may remember the answer to a preflight."""
 _EXPOSED = (
-    b"x-request-id, retry-after, x-gateway-pool, x-gateway-task, x-gateway-reason, x-gateway-policy, "
+    b"x-request-id, retry-after, x-gateway-pool, x-gateway-model, x-gateway-task, x-gateway-reason, x-gateway-policy, "
     b"x-gateway-predicted-output-tokens, x-gateway-translated"
 )
 Headers = list[tuple[bytes, bytes]]

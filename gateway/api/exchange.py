@@ -41,6 +41,7 @@ class Exchange:
         "response",
         "result",
         "sent_upstream",
+        "served",
         "started",
         "status",
         "ticket",
@@ -68,6 +69,8 @@ class Exchange:
         self.lease: Lease | None = None
         self.response: Response | None = None
         self.endpoint: str | None = None
+        self.served: str | None = None
+        """The model's name at the back end, where the answer is written to have the client's."""
         self.sent_upstream: float | None = None
         self.waited = 0.0
         self.whole = False

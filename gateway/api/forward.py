@@ -100,6 +100,8 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         exchange.went_to(attempts.pool)
     served = served_name(policy, plan.model, opened.lease.pool)
     pool, rewrite = opened.lease.pool, rewriting(policy, plan.asked, served)
+    if rewrite is not None:
+        exchange.served = served
     if pool in asked and opened.streams:
         rewrite = after(UsageHider(), rewrite)
     try:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
+from urllib.parse import quote
 
 from gateway.access.headers import rate_limit_headers
 from gateway.api.core import Active, Core
@@ -150,6 +152,12 @@ def _result_of(error: GatewayError) -> Result:
     return Result.CLIENT_ERROR if error.status < 500 else Result.BACKEND_ERROR
 
 
+@lru_cache(maxsize=1024)
+def _in_ascii(name: str) -> bytes:
+    """A model's name as a header's value: what is not ASCII is percent-encoded UTF-8."""
+    return quote(name, safe="/:@+,=()[]").encode()
+
+
 def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
     """The headers that the gateway adds to every answer of a proxied request."""
     headers = [(b"x-request-id", exchange.request_id.encode())]
@@ -165,6 +173,8 @@ def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
         pool = exchange.lease.pool if exchange.lease else decision.pool
         headers.append((b"x-gateway-pool", pool.encode()))
         headers.append((b"x-gateway-reason", decision.reason.value.encode()))
+    if exchange.served is not None:
+        headers.append((b"x-gateway-model", _in_ascii(exchange.served)))
     if estimate:
         headers.append((b"x-gateway-task", estimate.task.value.encode()))
         headers.append((b"x-gateway-predicted-output-tokens", b"%d" % round(estimate.output_tokens)))

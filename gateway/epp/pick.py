@@ -70,6 +70,8 @@ class Picker:
         exchange.went_to(lease.pool)
         _heed(lease, head, core.clock())
         rewrite = rewriting(incoming.active.policy, plan.asked, served)
+        if rewrite is not None:
+            exchange.served = served
         response = self._talk.response(head, own := own_headers(core, incoming.active, exchange))
         if response is None:
             await self._talk.answer_head_only(own)

@@ -40,6 +40,25 @@ async def test_the_served_name_stays_where_the_policy_says_so() -> None:
         assert got.json() == answered("gemma4_e4b")
 
 
+@pytest.mark.parametrize(
+    ("served", "shown"), [("gemma4_e4b", "gemma4_e4b"), ("org/日本語:v1", "org/%E6%97%A5%E6%9C%AC%E8%AA%9E:v1")]
+)
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_header_tells_the_served_name_where_the_answer_does_not(
+    served: str, shown: str, streamed: bool
+) -> None:
+    """MODEL-02: whoever wants the real one finds it, whatever its script; there is none where the answer says it."""
+    answer = stream(delta("x", "stop"), DONE) if streamed else reply(answered(served))
+    policy = ALIASED.replace("model: gemma4_e4b", f'model: "{served}"')
+    for rest, header in (("", shown), ("server: {answer_model: served}\n", None)):
+        async with Stub(answer) as stub, gateway(policy.replace("{url}", stub.url) + rest) as running:
+            got = await ask(running.url, {"model": "e4b", "messages": [], "stream": streamed})
+
+            assert (got.status, got.header("x-gateway-model")) == (200, header)
+            again = await ask(running.url, {"model": served, "messages": []})
+            assert (again.status, again.header("x-gateway-model")) == (404, None)
+
+
 async def test_a_streams_model_is_rewritten_wherever_it_is_cut() -> None:
     """MODEL-02: in streams too, and no cut of the back end's writes splits a name or a character."""
     whole = delta("あ").replace(b'"model":"m"', b'"model":"gemma4_e4b"')
@@ -82,6 +101,7 @@ async def test_an_unknown_model_names_the_nearest() -> None:
 
         assert (got.status, got.error["code"], got.error["param"]) == (404, "model_not_found", "model")
         assert "`org/gemma-4`" in str(got.error["message"])
+        assert "did you mean `e4b`?" in str((await ask(running.url, {"model": "E4B", "messages": []})).error["message"])
 
 
 async def test_a_missing_model_means_the_only_one() -> None:
