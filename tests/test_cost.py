@@ -190,6 +190,9 @@ class Pieces:
     async def pour(self, take: Take) -> bool:
         return any(not take(piece) for piece in self._pieces)
 
+    def hasten(self, seconds: float) -> None:
+        return None
+
 
 class Direct:
     """A connection to a client that takes pieces at once, as our own server's does."""

@@ -12,8 +12,10 @@ from gateway.api.stream import StreamTail
 from gateway.types import Usage
 
 _MARK = re.compile(
-    rb"(?:^|[\r\n])event: ?(response\.(?:completed|incomplete|cancelled|failed)|message_stop|error)(?=[\r\n])"
+    rb'(?:^|[\r\n])(?:event: ?|data: ?\{"type": ?")'
+    rb'(response\.(?:completed|incomplete|cancelled|failed)|message_stop|error)(?=[\r\n"])'
 )
+"""By the event's name, or by its data's type: some servers leave the name out, and SDKs read the type."""
 _CARRY = 48
 """Bytes of a piece that are looked at again with the next: longer than any mark."""
 _BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
@@ -44,15 +46,17 @@ class EventTail(StreamTail):
         self._carry = b"\n"
         self._marked = False
 
-    def feed(self, piece: bytes) -> None:
-        super().feed(piece)
-        seen = self._carry + piece
+    def feed(self, lines: bytes) -> None:
+        super().feed(lines)
+        seen = self._carry + lines
         for mark in _MARK.findall(seen):
             if mark in (b"error", b"response.failed"):
-                self.error_seen = True
+                self.error_seen = self.ending = True
             else:
                 self._marked = True
         self._carry = seen[-_CARRY:]
+        if self._marked and self.done():
+            self.ending = True
 
     def done(self) -> bool:
         return self._marked and self.bytes().endswith(_BLANK)

@@ -25,8 +25,8 @@ from gateway.upstream.headers import is_packed_stream
 from gateway.upstream.proxy import GATHER_BYTES
 
 HEARTBEAT = b": keep-alive\n\n"
-AFTER_ERROR_SECONDS = 1.0
-"""How long a back end may keep a stream open after its own error event."""
+AFTER_END_SECONDS = 1.0
+"""How long a back end may keep a stream open after its end mark or its own error event."""
 
 Rewrite = Callable[[bytes], bytes]
 Clock = Callable[[], float]
@@ -176,6 +176,7 @@ class StreamRelay:
                 # The server stops although this stream runs: its client must not take it for finished.
                 await self._fail(NothingAvailable("this gateway is stopping"))
             raise
+        await self._let_go(failure)
         self._read_tail()
         if tail.error_seen or self._opened.fault is not None:
             exchange.result = result_of(502, self._opened.fault)
@@ -190,6 +191,13 @@ class StreamRelay:
         if failure is not None:
             clear_tracebacks(failure)
         await self._down.end()
+
+    async def _let_go(self, failure: GatewayError | None) -> None:
+        """Passes on what is held of a last line without an end, unless the stream was cut there."""
+        if held := self._hold.rest():
+            self._tail.feed(held)
+            if failure is None or self._tail.done():
+                await self._down.piece(self._rewrite(held) if self._rewrite else held)
 
     def _read_tail(self) -> None:
         seen = self._tail.bytes()
@@ -219,8 +227,6 @@ class StreamRelay:
             await down.drain()
             lease.waits = True
             more = await self._reading(pour(self._pass))
-        if held := self._hold.rest():
-            await down.piece(self._rewrite(held) if self._rewrite else held)
 
     def _begin(self, piece: bytes) -> bool:
         """Passes the first piece on, which tells when the back end began, and lets the task look after it."""
@@ -238,21 +244,19 @@ class StreamRelay:
         self._endpoint.moved = True
         if self._heartbeat is not None:
             self._moved = self._clock()
-        tail.feed(piece)
         passing = self._hold.take(piece)
-        if passing and self._rewrite:
+        if not passing:
+            return True
+        tail.feed(passing)
+        if tail.ending:
+            # A back end may hold the socket after the last event; its client need not wait for that.
+            self._opened.response.hasten(AFTER_END_SECONDS)
+        if self._rewrite:
             passing = self._rewrite(passing)
-        return (not passing or self._write(passing)) and not tail.error_seen
+        return not passing or self._write(passing)
 
     async def _reading(self, pouring: Coroutine[Any, Any, bool]) -> bool:
         """Reads on, as the state of the stream wants it."""
-        if self._tail.error_seen:
-            # A back end may hold the socket after its error event; its client need not wait for that.
-            try:
-                async with asyncio.timeout(AFTER_ERROR_SECONDS):
-                    return await pouring
-            except TimeoutError:
-                return False
         return await (pouring if self._heartbeat is None else self._with_heartbeats(pouring, self._heartbeat))
 
     async def _with_heartbeats(self, pouring: Coroutine[Any, Any, bool], every: float) -> bool:

@@ -1,8 +1,9 @@
 """What the gateway reads from an answer's bytes as they pass: almost nothing per piece, the rest from the tail.
 
 Per piece: append a reference, and hold back the last line if it is incomplete. Holding costs the client nothing (no
-SSE reader acts on half a line) and keeps two promises: an in-band error after a cut starts on a new line, and a
-rewritten model name is never cut. At the end: look for finish reason and usage in the last few kilobytes.
+SSE reader acts on half a line) and keeps three promises: an in-band error after a cut starts on a new line, a rewritten
+model name is never cut, and neither an error nor the end mark is missed where it is cut. At the end: look for finish
+reason and usage in the last few kilobytes.
 JSON strings escape their quotes, so an unescaped `"usage":` is always a key and never text of the answer.
 """
 
@@ -23,13 +24,17 @@ _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
 _BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
-_ERROR = re.compile(rb'(?:^|[\r\n])data: ?\{ ?"error"(?! ?: ?null)')
+_ERROR = re.compile(
+    rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*\{[ \t]*"
+    rb'"(?:error"(?![ \t]*:[ \t]*null)|(?:object|type)"[ \t]*:[ \t]*"error")'
+)
+"""An error event, also as older vLLM and Anthropic's API put it."""
 
 
 class StreamTail:
     """The end of an event stream, kept by reference; nothing is copied until the stream is over."""
 
-    __slots__ = ("_pieces", "_size", "error_seen")
+    __slots__ = ("_pieces", "_size", "ending", "error_seen")
     named = False
     """Whether the format has an end event, without which a stream is never complete."""
 
@@ -37,15 +42,21 @@ class StreamTail:
         self._pieces: deque[bytes] = deque()
         self._size = 0
         self.error_seen = False
+        self.ending = False
+        """Whether nothing more is due: the end mark or an error event has come."""
 
-    def feed(self, piece: bytes) -> None:
+    def feed(self, lines: bytes) -> None:
+        """Takes whole lines, as far as they are no longer than `HOLD_BYTES`."""
         pieces = self._pieces
-        pieces.append(piece)
-        self._size += len(piece)
+        pieces.append(lines)
+        self._size += len(lines)
         while self._size - len(pieces[0]) > TAIL_BYTES:
             self._size -= len(pieces.popleft())
-        if b'"error"' in piece and _ERROR.search(piece):
-            self.error_seen = True
+        if b'"error"' in lines and _ERROR.search(lines):
+            self.error_seen = self.ending = True
+        elif lines[-3:-2] != b"}" and b"[DONE]" in lines and self.done():
+            # Nearly all pieces end with an object and LF, and are not searched.
+            self.ending = True
 
     def bytes(self) -> bytes:
         return b"".join(self._pieces)[-2 * TAIL_BYTES :]

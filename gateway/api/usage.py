@@ -18,7 +18,8 @@ SILENT_STREAMS = 3
 """Streams of a pool that must end without usage before it is requested."""
 _QUESTION = b'"stream_options":{"include_usage":true},'
 _MARK = b',"usage":null'
-_CHUNK = re.compile(rb'data:[^\r\n]*"choices"\s*:\s*\[\s*\][^\r\n]*"usage"\s*:\s*\{[^\r\n]*')
+_MARK_WIDE = re.compile(rb',[ \t]*"usage"[ \t]*:[ \t]*null')
+_CHUNK = re.compile(rb'data:(?=[^\r\n]*"choices"[ \t]*:[ \t]*\[[ \t]*\])(?=[^\r\n]*"usage"[ \t]*:[ \t]*\{)[^\r\n]*')
 _ENDS = (b"\r\n", b"\n", b"\r")
 
 
@@ -67,9 +68,10 @@ class UsageHider:
             self._half = False
         if self._ends:
             lines = self._drop_ends(lines)
+        lines = lines.replace(_MARK, b"")
         if b'"usage"' not in lines:
             return lines
-        lines = lines.replace(_MARK, b"")
+        lines = _MARK_WIDE.sub(b"", lines)
         if (found := _CHUNK.search(lines)) is None:
             return lines
         self._ends = 2

@@ -150,6 +150,9 @@ class ResponseSide:
     def came(self, body: bytes) -> None:
         """Takes note of a message with a part of the body, which may be empty."""
 
+    def hasten(self, seconds: float) -> None:
+        """Envoy sees to how long a back end may be silent."""
+
     def close(self) -> None:
         """Nothing to close: the connection to the back end is Envoy's."""
 

@@ -70,6 +70,10 @@ class Response(Protocol):
         """
         ...
 
+    def hasten(self, seconds: float) -> None:
+        """Lowers the idle limit to this, for what is left of the body."""
+        ...
+
     def close(self) -> None:
         """Closes the connection at once, unless the whole body has come. Idempotent, never raises."""
         ...

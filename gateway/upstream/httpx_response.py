@@ -23,6 +23,7 @@ class HttpxResponse:
         self.reused = True
         """Whether the exchange went over a connection that was there before."""
         self._timeouts = timeouts
+        self._idle = timeouts.idle
         self._task: asyncio.Task[None] | None = None
         self._pieces: list[bytes] = []
         self._size = 0
@@ -37,6 +38,9 @@ class HttpxResponse:
 
     def attach(self, task: asyncio.Task[None]) -> None:
         self._task = task
+
+    def hasten(self, seconds: float) -> None:
+        self._idle = seconds if self._idle is None else min(self._idle, seconds)
 
     def close(self) -> None:
         # One cancellation only, see above; `_task` is let go with it.
@@ -65,7 +69,7 @@ class HttpxResponse:
         loop = asyncio.get_running_loop()
         by = self._first_byte_by
         if self._has_body:
-            by = None if self._timeouts.idle is None else loop.time() + self._timeouts.idle
+            by = None if self._idle is None else loop.time() + self._idle
         try:
             async with asyncio.timeout_at(by):
                 while not self._pieces and not self._complete:

@@ -38,6 +38,7 @@ class LeanResponse:
         "_extra",
         "_has_body",
         "_has_head",
+        "_idle",
         "_pieces",
         "_size",
         "_take",
@@ -54,6 +55,7 @@ class LeanResponse:
         self.ended = False
         self._connection: Carrier | None = connection
         self._timeouts = timeouts
+        self._idle = timeouts.idle
         self._extra = extra
         self._pieces: list[bytes] = []
         self._size = 0
@@ -76,7 +78,7 @@ class LeanResponse:
                 self.ended = True
                 return b""
             if self._connection is not None and self._has_body:
-                self._connection.set_limit(self._timeouts.idle)
+                self._connection.set_limit(self._idle)
             await self._news()
         data = self._gathered()
         if self._complete:
@@ -95,7 +97,7 @@ class LeanResponse:
                 if self._connection is not None:
                     self._connection.resume()
                     if self._has_body:
-                        self._connection.set_limit(self._timeouts.idle)
+                        self._connection.set_limit(self._idle)
                 self._take = take
                 await self._news()
                 if self._take is None:
@@ -104,6 +106,9 @@ class LeanResponse:
             self._take = None
         self.ended = True
         return False
+
+    def hasten(self, seconds: float) -> None:
+        self._idle = seconds if self._idle is None else min(self._idle, seconds)
 
     def close(self) -> None:
         connection = self._connection
@@ -145,7 +150,7 @@ class LeanResponse:
                 connection.fail(fault)
                 return
             if more:
-                connection.set_limit(self._timeouts.idle)
+                connection.set_limit(self._idle)
                 return
             self._take = None
         self.wake()

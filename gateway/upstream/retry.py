@@ -143,7 +143,7 @@ def error_code(first: bytes) -> int | None:
     """
     if b'"error"' not in first:
         return None
-    for line in re.split(rb"[\r\n]+", first[:65536]):
+    for line in re.split(rb"[\r\n]+", first[:65536].removeprefix(b"\xef\xbb\xbf")):
         data = line.removeprefix(b"data:").lstrip() if line.startswith(b"data:") else b""
         if data:
             if _ERROR.match(data) is None:
@@ -178,7 +178,7 @@ async def first_event(response: Response, first: bytes, seconds: float | None) -
 
 def first_event_ended(buffer: bytes) -> bool:
     """Whether the beginning of a stream holds a whole line of data; comments and other fields do not count."""
-    return re.search(rb"(?:^|[\r\n])data:[^\r\n]*[\r\n]", buffer) is not None
+    return re.search(rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[^\r\n]*[\r\n]", buffer) is not None
 
 
 def rest_seconds(headers: Headers) -> float | None:

@@ -35,6 +35,8 @@ def fault_of(response: Response, body: bytes, *, streams: bool, json: bool) -> i
     if response.status >= 400:
         return None
     if streams:
+        if json and response.ended and b"data:" not in body:
+            return _NO_ANSWER
         return _NO_ANSWER if b"[DONE]" in body[:64] and _ENDED.match(body) else error_code(body)
     if not json:
         return _NO_ANSWER if _is_page(response.headers) else None

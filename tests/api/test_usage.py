@@ -52,3 +52,19 @@ def test_nothing_of_the_usage_chunk_is_left_however_the_stream_is_cut(cuts: list
     asked = plain.replace(DONE, usage(3, 5) + DONE).replace(b"}]}\n\n", b'}],"usage":null}\n\n')
 
     assert through(asked.replace(b"\n", end), cuts) == plain.replace(b"\n", end)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        b'data: {"id":"c","usage":{"prompt_tokens":3,"completion_tokens":5},"choices":[]}\n\n',
+        b'data: {"id": "c", "choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 5}}\n\n',
+    ],
+)
+def test_other_engines_spaces_and_order_are_hidden_as_well(chunk: bytes, end: bytes) -> None:
+    """SSE-04: the chunk may name usage before choices, and JSON may have spaces."""
+    plain = delta("だ").replace(b'":', b'": ') + delta("", "stop").replace(b'":', b'": ') + DONE
+    asked = plain.replace(DONE, chunk + DONE).replace(b"}]}\n\n", b'}], "usage": null}\n\n')
+
+    assert through(asked.replace(b"\n", end), [40]) == plain.replace(b"\n", end)

@@ -35,6 +35,9 @@ class Script:
     async def pour(self, take: Take) -> bool:
         return await pour_by_reading(self, take)
 
+    def hasten(self, seconds: float) -> None:
+        pass
+
     def close(self) -> None:
         self.ended = True
 

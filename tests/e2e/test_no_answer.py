@@ -36,6 +36,8 @@ NO_ANSWERS = {
     "redirect": text(b"", 302, [("location", "https://login.example/")]),
     "nothing": text(b"", 204),
     "error event": text(f"data: {json.dumps(ERROR)}\n\ndata: [DONE]\n\n".encode(), 200, EVENTS),
+    "error event after a BOM": text(f"\ufeffdata:{json.dumps(ERROR)}\r\n\r\n".encode(), 200, EVENTS),
+    "comments alone": text(b": ping\n\n: ping\n\n", 200, EVENTS),
     "end mark alone": text(b": ping\n\ndata: [DONE]\n\n", 200, EVENTS),
 }
 GOOD = completion(3, 5)

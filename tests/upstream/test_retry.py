@@ -107,6 +107,7 @@ class TestFirstEvent:
             (b": x\n\ndata: {}\r\n", True),
             (b"event: a\rdata: {}\r", True),
             (b"metadata: x\n\n", False),
+            (b"\xef\xbb\xbfdata: {}\n", True),
         ],
     )
     def test_it_is_read_whole(self, buffer: bytes, ended: bool) -> None:
