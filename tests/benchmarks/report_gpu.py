@@ -20,14 +20,20 @@ def gpu_figures() -> dict[str, Any]:
 
 def gpu_chapter(found: Mapping[str, Any]) -> Report:
     """One table and one plot a file of arms, then what single engines showed."""
-    single = read("gpu-verbs")
+    single, prompts = read("gpu-verbs"), read("gpu-prompts")
     return Report(
         name="gpu",
         title="On real GPUs",
         intro="The gateway in front of real vLLM engines: measured, with python -m tests.benchmarks.gpu_arms. Weights "
         "are dummies and acceptance is forced, so costs are real and acceptance is not.",
-        tables=(*(_table(about) for about in found.values()), _graphs(single), _latency(single), _verbs(single)),
-        plots=tuple(_plot(name, about) for name, about in found.items()),
+        tables=(
+            *(_table(about) for about in found.values()),
+            _prompts(prompts),
+            _graphs(single),
+            _latency(single),
+            _verbs(single),
+        ),
+        plots=(*(_plot(name, about) for name, about in found.items()), _prompts_plot(prompts)),
     )
 
 
@@ -47,6 +53,33 @@ def _table(found: Mapping[str, Any]) -> Table:
         f"Hardware: {about['note']} k={about['k']}, {about['mix']}, {about['rounds']} rounds of {about['seconds']:g} s."
     )
     return Table(f"{about['model']}, measured", columns, tuple(rows), note)
+
+
+def _prompts(found: Mapping[str, Any]) -> Table:
+    """What holding prompts back did to bursts of real arrivals."""
+    rows = []
+    for cell in found["cells"]:
+        before, after = (cell["arms"][arm] for arm in found["about"]["arms"])
+        pairs = (
+            (before[name][figure], after[name][figure])
+            for name in ("whole_ms", "first_ms")
+            for figure in ("mean", "p95", "p99")
+        )
+        what = (cell["trace"], cell["engine"], f"{cell['rate']:g}/s", str(before["requests"]))
+        rows.append((*what, *(f"{old} to {new} ({new / old - 1:+.0%})" for old, new in pairs)))
+    times = (f"{name}, {figure}, ms" for name in ("request", "first token") for figure in ("mean", "p95", "p99"))
+    columns = ("trace", "engine", "rate", "requests each", *times)
+    note = f"By arrival to in turn (limits.prefill). Hardware: {found['about']['note']}"
+    return Table("Prompts in turn, E4B, measured", columns, tuple(rows), note)
+
+
+def _prompts_plot(found: Mapping[str, Any]) -> Plot:
+    cells = [cell for cell in found["cells"] if (cell["trace"], cell["engine"]) == ("azure2023_code", "plain")]
+    series = tuple(
+        Series(arm, tuple((cell["rate"], float(cell["arms"][arm]["whole_ms"]["mean"])) for cell in cells))
+        for arm in found["about"]["arms"]
+    )
+    return Plot("prompts of Azure's code trace: mean time of a request, measured", "requests per second", "ms", series)
 
 
 def _graphs(found: Mapping[str, Any]) -> Table:
