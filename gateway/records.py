@@ -1,4 +1,5 @@
-"""Dataclasses that are frozen for the type checker and as cheap as plain objects at run time.
+"""Dataclasses that are frozen for the type checker and as cheap as plain objects at run time, and a cheap way to make
+named tuples.
 
 A frozen dataclass sets each field through `object.__setattr__`. With 14 fields that makes it 2.7 times as expensive to
 build by keyword, and 5.7 times by position (CPython 3.11), and a request builds a dozen. mypy reports an assignment to
@@ -11,6 +12,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform
 
 T = TypeVar("T")
+
+make = tuple.__new__
+"""`make(Row, (a, b))` is `Row(a, b)` for a NamedTuple at half the price: it goes round the constructor in Python that
+NamedTuple writes. It fills in no default, and no type is checked, so it is for tuples of which every request makes
+several."""
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))

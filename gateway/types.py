@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from gateway.records import keyword_record
+from gateway.records import keyword_record, record
 from gateway.trace import Trace
 from gateway.words import Api, Need, Place, PoolKind, Reason, Result, Structure, Task, ToolChoice
 
@@ -196,7 +196,7 @@ class PoolCost(NamedTuple):
     terms: CostTerms | None = None
 
 
-@keyword_record
+@record
 class Decision:
     """Which pool, why, and what the others would have cost. `order` lists every allowed pool, best first."""
 
@@ -217,7 +217,10 @@ class Decision:
 
     def terms(self, pool: str) -> CostTerms | None:
         """Where that pool's expected seconds come from; None where they are not known."""
-        return next((cost.terms for cost in self.costs if cost.pool == pool), None)
+        for cost in self.costs:
+            if cost.pool == pool:
+                return cost.terms
+        return None
 
 
 class PoolLoad(NamedTuple):

@@ -8,6 +8,7 @@ from math import inf
 
 from gateway.policy.schema import Model, Pool
 from gateway.profiles import DEFAULT_HARDWARE, MAX_DRAFT_TOKENS, match_profile
+from gateway.records import make
 from gateway.routing.curve import Curve
 from gateway.routing.curves import LEAST_SEEN, Curves
 from gateway.types import Decision, Estimate, Features
@@ -62,7 +63,7 @@ def prompt_of(decision: Decision | None, tokens: int, pool: str, endpoint: str, 
     """A prompt of `tokens` as an endpoint of the pool has to compute it: without what is cached there."""
     if decision is not None and decision.endpoint == endpoint:
         tokens -= decision.cached
-    return Prompt(tokens if tokens > 1 else 1, partial(_first_token, decision, pool), stream)
+    return make(Prompt, (tokens if tokens > 1 else 1, partial(_first_token, decision, pool), stream))
 
 
 def _first_token(decision: Decision | None, pool: str) -> float:

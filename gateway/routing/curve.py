@@ -32,6 +32,7 @@ import math
 from copy import copy
 
 from gateway.profiles import STEPS_TO_FIRST, Profile
+from gateway.records import make
 from gateway.routing.learned import Effects
 from gateway.routing.mix import MOST_STALLED, Mix
 from gateway.types import CostTerms, PoolLoad, Task
@@ -125,7 +126,7 @@ class Curve:
             imposed = decode * elastic / (1.0 - elastic)
         if others:
             imposed += others * stall / left / (1.0 - elastic)
-        return CostTerms(others, wait, first, decode, imposed, saved)
+        return make(CostTerms, (others, wait, first, decode, imposed, saved))
 
     def seconds(self, tokens: float, task: Task, input_tokens: float, running: float) -> float:
         """Own time beside `running` others, with nothing queued and nothing cached."""

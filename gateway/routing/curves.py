@@ -153,13 +153,14 @@ class Curves:
         streamed = first_byte is not None
         until_first = (first_byte or ended) - sent
         first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun)
+        waited = until_first if streamed else first
         curve.mix.add(
             others=begun,
             prompt=fresh / curve.profile.prefill.tokens_per_second,
             endpoints=curve.up,
             context=prompt + tokens / 2,
-            first=min(until_first if streamed else first, total),
-            seconds=max(total, 0.0),
+            first=waited if waited < total else total,
+            seconds=total if total > 0.0 else 0.0,
         )
         curve.tasks[task] = curve.tasks.get(task, 0.0) + tokens
         if not teaches:

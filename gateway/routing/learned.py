@@ -150,12 +150,15 @@ class Effects:
         self._uncertainty = None
         cells = [self._part(key) for key in keys]
         changed = self._watch(math.log(ratio), weight)
-        limit = _CLIP * max(self.spread, LEAST_SPREAD)
-        error = max(-limit, min(ratio - 1.0, limit))
-        for cell in (self.base, *cells):
+        spread = self.spread
+        limit = _CLIP * (spread if spread > LEAST_SPREAD else LEAST_SPREAD)
+        error = ratio - 1.0
+        error = limit if error > limit else -limit if error < -limit else error
+        self.base.add(self.base.value + error, weight)
+        for cell in cells:
             cell.add(cell.value + error, weight)
         share = 0.05 * weight
-        self.spread = math.sqrt((1.0 - share) * self.spread**2 + share * error**2)
+        self.spread = math.sqrt((1.0 - share) * spread**2 + share * error**2)
         return changed
 
     def forget(self, weight: float = 1.0) -> None:
@@ -173,10 +176,12 @@ class Effects:
             cell.fade(factor)
 
     def _watch(self, error: float, weight: float) -> bool:
-        z = max(-4.0, min(error / max(self.spread, LEAST_SPREAD), 4.0)) * weight
-        self._up = max(0.0, self._up + z - SLACK * weight)
-        self._down = max(0.0, self._down - z - SLACK * weight)
-        if self._up < ALARM and self._down < ALARM:
+        z = error / (self.spread if self.spread > LEAST_SPREAD else LEAST_SPREAD)
+        z = weight * (4.0 if z > 4.0 else -4.0 if z < -4.0 else z)
+        up, down = self._up + z - SLACK * weight, self._down - z - SLACK * weight
+        self._up = up = up if up > 0.0 else 0.0
+        self._down = down = down if down > 0.0 else 0.0
+        if up < ALARM and down < ALARM:
             return False
         self.changes += 1
         self.forget()

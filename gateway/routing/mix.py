@@ -52,17 +52,18 @@ class Mix:
         self, *, others: float, prompt: float, endpoints: int, context: float, first: float, seconds: float
     ) -> None:
         """One request that ended: how many it met, seconds of its prompt's tokens, of its first token, and in all."""
-        self.others += (0.03 if self.residence else 1.0) * (others - self.others)
+        before = self.residence
+        newest, of_others = (0.05, 0.03) if before else (1.0, 1.0)
+        self.others += of_others * (others - self.others)
         self._joins += 1.0 / endpoints
         self._prompts += prompt / endpoints
         share = 0.02 * (1.0 + seconds)
         self.context += (share if share < 1.0 else 1.0) * (context - self.context)
-        before = self.residence
-        self.residence += (0.05 if before else 1.0) * (seconds - before)
-        self.squares += (0.05 if before else 1.0) * (seconds * seconds - self.squares)
+        self.residence = residence = before + newest * (seconds - before)
+        self.squares += newest * (seconds * seconds - self.squares)
         waiting = (1.0 - self.decoding) * before
-        waiting += (0.05 if before else 1.0) * (first - waiting)
-        decoding = 1.0 - waiting / self.residence if self.residence > 0.0 else 1.0
+        waiting += newest * (first - waiting)
+        decoding = 1.0 - waiting / residence if residence > 0.0 else 1.0
         self.decoding = 0.05 if decoding < 0.05 else decoding if decoding < 1.0 else 1.0
 
     def during(self, others: float, seconds: float) -> float:

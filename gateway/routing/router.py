@@ -19,6 +19,7 @@ from typing import Any
 
 from gateway.errors import Forbidden, NothingAvailable
 from gateway.policy.schema import AccessKey, Facts, Model, Policy, Pool, Rule, Target
+from gateway.records import make
 from gateway.routing.cost import pool_curve
 from gateway.routing.crossovers import describe
 from gateway.routing.curve import Curve
@@ -93,7 +94,7 @@ class Router:
         place = None
         if thread and goes_on(features, hints):
             place = state.sticky.find(name, thread, state.clock(), routing.stickiness)
-        candidates = self._candidates(model, features, estimate, view, key, place)
+        candidates, costs = self._candidates(model, features, estimate, view, key, place)
         # A pool that the key may not use stays out, even where gates and rules are relaxed below.
         open_ = candidates if key is None or key.pools is None else [c for c in candidates if c.pool.name in key.pools]
         if not open_:
@@ -113,23 +114,15 @@ class Router:
         if reason is None:
             draw = explore and not (key and key.priority > 0)
             ranked, ranked_by = self._settle(name, ranked, ranked_by, place, draw=draw)
-        first = ranked[0].pool.name
         order = [c.pool.name for c in ranked]
+        first = order[0]
         rest = able or open_
         if len(ranked) < len(rest) and not (rule and rule.required):
             # Pools that are full or down now come last: they may have recovered when the request waits or fails over.
             order += [c.pool.name for c in sorted(rest, key=_late) if c not in ranked]
-        return Decision(
-            model=name,
-            pool=first,
-            reason=reason or ranked_by,
-            detail=detail,
-            order=tuple(order),
-            costs=tuple([PoolCost(c.pool.name, c.pool.kind, c.seconds, c.out, c.terms) for c in candidates]),
-            endpoint=place.endpoint if place is not None and place.pool == first else None,
-            cached=place.tokens if place is not None and place.pool == first else 0,
-            thread=thread,
-        )
+        endpoint, cached = (place.endpoint, place.tokens) if place is not None and place.pool == first else (None, 0)
+        # By position: keywords would take three times as long (CPython 3.11).
+        return Decision(name, first, reason or ranked_by, detail, tuple(order), tuple(costs), endpoint, cached, thread)
 
     def _settle(
         self, model: str, ranked: list[Candidate], ranked_by: Reason, place: Place | None, *, draw: bool
@@ -169,23 +162,27 @@ class Router:
         view: LoadView,
         key: AccessKey | None,
         place: Place | None,
-    ) -> list[Candidate]:
-        found = []
+    ) -> tuple[list[Candidate], list[PoolCost]]:
+        """The model's pools, each with its cost."""
+        found, costs = [], []
         tokens, task, prompt, fleet = estimate.output_tokens, estimate.task, features.input_tokens, self._fleet
         for pool, curve in self._pools[model.name]:
-            load = view.load(pool.name)
+            name = pool.name
+            load = view.load(name)
             cannot = capability_gate(features, model, pool, key, load)
-            cached = min(place.tokens, prompt - 1) if place is not None and place.pool == pool.name else 0.0
+            cached = min(place.tokens, prompt - 1) if place is not None and place.pool == name else 0.0
             terms = curve.terms(tokens, task, prompt, load, cached)
             own = terms.wait + terms.first + terms.decode
             cost = own + terms.imposed if fleet else own
-            if place is not None and place.pool != pool.name:
+            if place is not None and place.pool != name:
                 # A move recomputes the prefix once; later turns find it cached there.
                 there = curve.terms(tokens, task, prompt, load, min(place.tokens, prompt - 1))
                 settled = there.wait + there.first + there.decode + (there.imposed if fleet else 0.0)
                 cost = settled + (cost - settled) / (1.0 + turns_to_come(features))
-            found.append(Candidate(pool, curve, terms, own, cost, cannot is None, cannot or state_gate(load)))
-        return found
+            out = cannot or state_gate(load)
+            found.append(Candidate(pool, curve, terms, cost, cannot is None, out))
+            costs.append(make(PoolCost, (name, pool.kind, own, out, terms)))
+        return found, costs
 
     def _narrow(
         self, free: list[Candidate], able: list[Candidate], open_: list[Candidate], rule: Rule | None, hints: Hints

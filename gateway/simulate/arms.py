@@ -18,6 +18,7 @@ from gateway.estimate.estimator import Estimator
 from gateway.estimate.model import Prior, load_prior
 from gateway.policy.load import parse_policy
 from gateway.policy.schema import DEFAULT_OBJECTIVE, Policy
+from gateway.records import make
 from gateway.routing.curves import Served
 from gateway.routing.router import Router
 from gateway.routing.state import RoutingState
@@ -85,7 +86,7 @@ def make_arm(
     if learned and not (spec.oracle and not spec.blind_queue):
         estimator = Estimator(_prior())
         estimator.merge(learned)
-    state = RoutingState(clock, rng, view)
+    state = RoutingState(clock.read, rng, view)
     return Routed(
         policy, state, estimator, oracle=spec.oracle, blind_queue=spec.blind_queue, rule=rules.get(spec.decider)
     )
@@ -226,7 +227,7 @@ class Routed:
         decision, features = job.decision, job.features or job.prompt.features
         assert decision is not None
         task = (job.estimate or job.prompt.estimate).task
-        served = Served(features.input_tokens, job.cached, job.tokens, job.sent, job.first, job.ended)
+        served = make(Served, (features.input_tokens, job.cached, job.tokens, job.sent, job.first, job.ended))
         self.state.curves.learn(decision, task, served)
         if self._estimator is None and not decision.thread:
             # Nothing else learns from it.

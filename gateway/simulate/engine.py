@@ -17,77 +17,14 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from gateway.profiles import Profile
 from gateway.simulate.job import Job
-from gateway.types import Task
+from gateway.simulate.speeds import Speeds
 
-TABLE_TAX = (0.066, 0.15 / 187)
-"""Relative cost of K = 0 in a drafting engine over a plain engine, at batch 2 and per further stream, since the drafter
-still runs once per step. Measured on an H100: 6.6 % at 2 streams, 21.6 % at 189."""
-MOST_TAX = 0.216
 SHARED_JUMP = 16
 """Longest jump, in steps, of an engine that shares its GPU, so that it notices its neighbours' load."""
-
-
-class Speeds:
-    """Step times and acceptance of one engine, as tables. `k_by_batch` is vLLM's table of K by batch size."""
-
-    def __init__(
-        self, profile: Profile, k: int, seats: int, *, slowdown: float = 1.0, quality: float = 1.0,
-        k_by_batch: Sequence[tuple[int, int]] = (),
-    ) -> None:  # fmt: skip
-        self.profile = profile
-        self.k = k
-        self.slowdown = slowdown
-        self.quality = quality
-        """Factor on the profile's acceptance rates, to model a profile that is wrong."""
-        self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
-        self._context, self._mtp_context = profile.decode.context, profile.decode.mtp_context
-        self._seen = profile.attention.seen
-        self._prompt_rate, self._least_stall = profile.prefill.tokens_per_second, profile.prefill_stall_seconds(0.0, k)
-        self.varies = len(set(self.k_at)) > 1
-        self._base = [self._zero_context(batch) for batch in range(seats + 1)]
-        self._moments: dict[tuple[Task, int], tuple[float, float]] = {}
-
-    def step(self, batch: int, context: float) -> float:
-        """Seconds of one decode step of `batch` sequences with a mean context of `context` tokens."""
-        extra = self._context * batch + (self._mtp_context if self.k_at[batch] else 0.0)
-        return self._base[batch] + self.slowdown * extra * (self._seen(context) / 1e6)
-
-    def prefill(self, tokens: int, *, pause: bool) -> float:
-        """Seconds of a step with prompts only; `pause`: the engine was idle before it."""
-        profile = self.profile
-        return self.slowdown * (profile.prefill_seconds if pause else profile.next_prefill_seconds)(tokens, self.k)
-
-    def stall(self, tokens: int) -> float:
-        seconds = tokens / self._prompt_rate
-        return self.slowdown * (seconds if seconds > self._least_stall else self._least_stall)
-
-    def moments(self, task: Task, k: int) -> tuple[float, float]:
-        """Mean and variance of the tokens per decode step."""
-        found = self._moments.get((task, k))
-        if found is None:
-            rates = [min(rate * self.quality, 1.0) for rate in self.profile.acceptance(task, k)]
-            mean = sum(rates)
-            square = sum((2 * at + 1) * rate for at, rate in enumerate(rates))
-            found = self._moments[task, k] = (1.0 + mean, max(square - mean * mean, 0.0))
-        return found
-
-    def set_quality(self, quality: float) -> None:
-        """Changes the acceptance, as with another drafter; call `SimEngine.retune` afterwards."""
-        self.quality = quality
-        self._moments.clear()
-
-    def _zero_context(self, batch: int) -> float:
-        k = self.k_at[batch]
-        seconds = self.slowdown * self.profile.step_seconds(batch, k, 0.0)
-        if self.k and not k:
-            seconds *= 1.0 + min(TABLE_TAX[0] + TABLE_TAX[1] * max(batch - 2, 0), MOST_TAX)
-        return seconds
 
 
 class SimEngine:
@@ -158,9 +95,11 @@ class SimEngine:
             self._context += self._growth * jump
             self.drafts += len(running) * jump
             self.accepted += self._length * jump
-        self.computed, self._joining = self._joining, []
-        for job in self.computed:
-            self._begin(job, now, done)
+        self.computed = computed = self._joining
+        if computed:
+            self._joining = []
+            for job in computed:
+                self._begin(job, now, done)
         step = self._step
         while running and running[0][0] <= step:
             job = heappop(running)[2]
@@ -181,12 +120,12 @@ class SimEngine:
         left = job.tokens - 1
         if not left:
             return self._end(job, now, done)
-        running = self._running
+        running, speeds = self._running, self.speeds
         batch = len(running) + 1
-        k = self.speeds.k_at[batch if batch < self.seats else self.seats]
+        k = speeds.k_at[batch if batch < self.seats else self.seats]
         if k:
-            job.length = length = (moments := self.speeds.moments(job.prompt.task, k))[0]
-            job.steps = steps = _steps_for(job, left, k, *moments)
+            length, variance = speeds.moments(job.prompt.task, k)
+            job.length, job.steps = length, steps = length, _steps_for(job, left, k, length, variance)
         else:
             job.length, job.steps = length, steps = 1.0, left
         job.growth = growth = left / steps
@@ -212,55 +151,58 @@ class SimEngine:
         batch = len(running)
         if not batch and not self._prompts:
             self._fix()
-        prompts, self._prompts = self._prompts, 0
-        self._joining, self._next = self._next, self._joining
+        prompts = self._prompts
+        if self._next:
+            self._joining, self._next = self._next, []
+        if prompts:
+            self._prompts = 0
         if self._waiting:
             self._fix()
+        speeds, share = self.speeds, self._share if self.neighbours else 1
         if prompts:
             # Neighbours slow GPU work (prompt tokens), but not the host's part of a stall.
-            share = self._share if self.neighbours else 1
             seconds = (
-                share * self.speeds.step(batch, self._context / batch) + self.speeds.stall(share * prompts)
+                share * speeds.step(batch, self._context / batch) + speeds.stall(share * prompts)
                 if batch
-                else self.speeds.prefill(share * prompts, pause=pause)
+                else speeds.prefill(share * prompts, pause=pause)
             )
             self._jump, self._each = (1 if batch else 0), 0.0
             self.next_at = now + seconds
         elif batch:
-            if self.speeds.varies:
-                self._rescale(self.speeds.k_at[batch])
-            self._jump = 1 if self._prompts else running[0][0] - self._step
+            if speeds.varies:
+                self._rescale(speeds.k_at[batch])
+            jump = 1 if self._prompts else running[0][0] - self._step
             if self.neighbours:
-                self._jump = min(self._jump, SHARED_JUMP)
-            middle = (self._context + self._growth * self._jump / 2) / batch
-            self._each = each = self.speeds.step(batch, middle) * (self._share if self.neighbours else 1)
-            self._from = now
-            self.next_at = now + self._jump * each
+                jump = min(jump, SHARED_JUMP)
+            middle = (self._context + self._growth * jump / 2) / batch
+            self._jump, self._from = jump, now
+            self._each = each = speeds.step(batch, middle) * share
+            self.next_at = now + jump * each
         else:
             self._jump, self._each = 0, 0.0
             self.next_at = math.inf
 
     def _fix(self) -> None:
         """Admits waiting prompts to the step behind the one under way, within seats, KV cache and token budget."""
+        waiting, coming = self._waiting, self._next
         seated = len(self._running) + len(self._joining)
         budget = self._budget - seated * (self.speeds.k + 1) - self._prompts
-        while self._waiting and budget > 0:
-            job = self._waiting[0]
+        while waiting and budget > 0:
+            job = waiting[0]
             if not job.reserved:
-                if seated + len(self._next) >= self.seats or not self._fits(job):
+                needed, reserved = job.prompt_tokens + job.tokens, self._reserved
+                if seated + len(coming) >= self.seats or (reserved and reserved + needed > self.kv_tokens):
                     return
-                job.reserved = job.prompt_tokens + job.tokens
-                self._reserved += job.reserved
-            took = min(job.fresh, budget)
-            budget -= took
-            self._prompts += took
-            job.fresh -= took
-            if job.fresh:
+                job.reserved = needed
+                self._reserved = reserved + needed
+            if job.fresh > budget:
+                job.fresh -= budget
+                self._prompts += budget
                 return
-            self._next.append(self._waiting.popleft())
-
-    def _fits(self, job: Job) -> bool:
-        return not self._reserved or self._reserved + job.prompt_tokens + job.tokens <= self.kv_tokens
+            budget -= job.fresh
+            self._prompts += job.fresh
+            job.fresh = 0
+            coming.append(waiting.popleft())
 
     def _rescale(self, k: int) -> None:
         """Recomputes every running request's remaining steps for another k or acceptance."""
@@ -290,11 +232,3 @@ def _steps_for(job: Job, tokens: int, k: int, mean: float, variance: float) -> i
     expected = tokens / mean + (variance + mean * mean - mean) / (2 * mean * mean)
     steps = expected + job.luck * math.sqrt(tokens * variance / mean**3)
     return max(-(-tokens // (k + 1)), min(int(steps + job.rounding), tokens), 1)
-
-
-def _k_of(batch: int, k: int, table: Sequence[tuple[int, int]]) -> int:
-    """The K of the first row whose batch size is not exceeded, else of the last row."""
-    for most, chosen in table:
-        if batch <= most:
-            return min(chosen, k)
-    return min(table[-1][1], k) if table else k

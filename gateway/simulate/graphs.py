@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from gateway.profiles import Profile
-from gateway.simulate.engine import Speeds
+from gateway.simulate.speeds import Speeds
 
 LAUNCH = 0.49e-3
 """Least seconds per layer of a PIECEWISE decode step: E4B with k = 2 took 20.3 to 21.6 ms PIECEWISE and 7.7 to 8.3 ms

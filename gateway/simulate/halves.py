@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from gateway.profiles import get_profile
-from gateway.simulate.engine import Speeds
 from gateway.simulate.graphs import GraphSpeeds
 from gateway.simulate.job import Job
 from gateway.simulate.mixed import in_order, poisson
 from gateway.simulate.served import CLIENT_ROUNDS, DROPPED, FRONT, ROUNDS, SEATS, SHARES, Gateway, Load
+from gateway.simulate.speeds import Speeds
 from gateway.simulate.tables import Row, rows_of
 from gateway.upstream.lease import Lease
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from random import Random
 
 from gateway.profiles import Profile
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job, Prompt
 from gateway.simulate.prompts import MODEL
+from gateway.simulate.speeds import Speeds
 from gateway.types import NO_HINTS, Api, Estimate, Features, Task
 
 SEATS, KV_TOKENS = 256, 10**7

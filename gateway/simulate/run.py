@@ -11,9 +11,10 @@ from random import Random
 
 from gateway.profiles import Profile, get_profile
 from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
 from gateway.simulate.hardware import MACHINES, Machine, capacity
 from gateway.simulate.job import Job, Workload
+from gateway.simulate.speeds import Speeds
 from gateway.simulate.world import Arm, Clock, World
 
 WARM = 0.2

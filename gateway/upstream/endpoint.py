@@ -13,7 +13,7 @@ from random import Random
 
 from gateway.policy.schema import Breaker as BreakerPolicy
 from gateway.types import Result
-from gateway.upstream.breaker import TRIAL_SECONDS, Breaker, Gate, Trip
+from gateway.upstream.breaker import OPEN, TRIAL_SECONDS, Breaker, Gate, Trip
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.lease import Lease, SharedLimit
 from gateway.upstream.prefill import Prefill
@@ -244,7 +244,7 @@ class Endpoint:
             if breaker.failed(now, lease.epoch, working=lease.refused and self.working(now)) and not was_ready:
                 # A failed trial leaves `ready` as it was, but ends the hope of those who waited for it.
                 self.on_change()
-        if (breaker.gate is Gate.OPEN) is not self.ready:
+        if (breaker.gate is OPEN) is not self.ready:
             self.refresh()
 
     def _last_sign(self, lease: Lease) -> float:

@@ -9,6 +9,7 @@ from random import Random
 from typing import Protocol
 
 from gateway.policy.schema import Pool as PoolPolicy
+from gateway.records import make
 from gateway.types import PoolKind, PoolLoad
 from gateway.upstream.breaker import TRIAL_SECONDS, Gate
 from gateway.upstream.endpoint import Endpoint
@@ -96,7 +97,7 @@ class Pool:
     def load(self) -> PoolLoad:
         running = self.in_flight
         full = self.eligible > 0 or 0 < self._limit <= running or ((self._bounded or self.doubted) and self._crowded())
-        return PoolLoad(self.ready or self._promising(), running, self.waiting, full)
+        return make(PoolLoad, (self.ready or self._promising(), running, self.waiting, full, None))
 
     def _crowded(self) -> bool:
         """Whether no endpoint has room, except a doubted one that is already being tried."""

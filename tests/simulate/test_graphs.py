@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gateway.profiles import get_profile
-from gateway.simulate.engine import Speeds
 from gateway.simulate.graphs import LAUNCH, LAYERS, GraphSpeeds, covered
+from gateway.simulate.speeds import Speeds
 
 USUAL = (1, 2, 4, *range(8, 257, 8), *range(272, 513, 16))
 """vLLM's own sizes."""

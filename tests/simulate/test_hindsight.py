@@ -8,8 +8,9 @@ from random import Random
 import pytest
 
 from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
+from gateway.simulate.speeds import Speeds
 from gateway.simulate.world import Arm, Clock, World
 from gateway.types import LoadView
 from tests.simulate.worlds import E4B, poisson

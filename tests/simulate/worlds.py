@@ -5,9 +5,10 @@ from __future__ import annotations
 from random import Random
 
 from gateway.profiles import get_profile
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job, Prompt, Workload
 from gateway.simulate.prompts import MODEL
+from gateway.simulate.speeds import Speeds
 from gateway.types import NO_HINTS, Api, Estimate, Features, Task
 
 E4B = get_profile("h200", "e4b")

@@ -10,10 +10,11 @@ import pytest
 from gateway.estimate.estimator import Estimator
 from gateway.profiles import get_profile
 from gateway.simulate.arms import MTP, PLAIN, ArmSpec, make_arm, make_policy
-from gateway.simulate.engine import SimEngine, Speeds
+from gateway.simulate.engine import SimEngine
 from gateway.simulate.hardware import MACHINES
 from gateway.simulate.job import Job, Workload
 from gateway.simulate.run import Cell, rate_of
+from gateway.simulate.speeds import Speeds
 from gateway.simulate.workload import mix
 from gateway.simulate.world import Clock, World
 from gateway.telemetry.counters import Delta
