@@ -66,11 +66,9 @@ async def admit(
     if watch:
         incoming.down.watch()
     exchange = incoming.exchange
-    exchange.model = model.name
+    settle(exchange, model)
     if (key := exchange.key) is None:
         return
-    if key.models is not None and model.name not in key.models:
-        raise Forbidden(f"key {key.name!r} may not use the model `{model.name}`", param="model")
     limits = core.limits
     exchange.ticket = limits.try_admit(key, input_tokens, output_tokens) or await limits.admit(
         key, input_tokens, output_tokens
@@ -113,6 +111,24 @@ async def forward(core: Core, incoming: Incoming, plan: Plan) -> None:
         # A client that closes at the end mark cancels the relay of a whole answer, which teaches as much.
         if plan.usage_open and pool not in asked and (exchange.whole or exchange.result is Result.OK):
             core.usage_habits.learn(pool, told=exchange.usage is not None)
+
+
+def settle(exchange: Exchange, model: Model) -> None:
+    """Notes the request's model. Raises Forbidden if its key may not use that."""
+    exchange.model = model.name
+    if (key := exchange.key) is not None and key.models is not None and model.name not in key.models:
+        raise Forbidden(f"key {key.name!r} may not use the model `{model.name}`", param="model")
+
+
+def left_behind(core: Core, incoming: Incoming) -> bool:
+    """Whether a reload has taken away every pool that a request may go to, before anything of it was sent."""
+    decision = incoming.exchange.decision
+    return (
+        core.active is not incoming.active
+        and decision is not None
+        and not incoming.exchange.attempts
+        and all(core.pools.find(name) is None for name in decision.order)
+    )
 
 
 async def relay(

@@ -19,9 +19,9 @@ from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, PASSED, Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.form import Upload
-from gateway.api.forward import BodyFor, Forward, Plan, admit, forward
+from gateway.api.forward import BodyFor, Forward, Plan, admit, forward, left_behind, settle
 from gateway.api.handler import Handler, Incoming
-from gateway.errors import BadRequest, Forbidden, NotFound
+from gateway.errors import BadRequest, Forbidden, NotFound, NothingAvailable
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.caps import read_needs
 from gateway.request.parse import Body, parse_body, rewrite_model
@@ -71,7 +71,15 @@ class PassThrough(Handler):
             return raw if body is None or asked is None or asked == served else rewrite_model(raw, body, served)
 
         needs = read_needs(body.data, Structure.NONE, None) if body else frozenset[Need]()
-        await self._forward(self.core, incoming, plan_for(incoming, model, asked, sent, needs))
+        while True:
+            try:
+                return await self._forward(self.core, incoming, plan_for(incoming, model, asked, sent, needs))
+            except NothingAvailable:
+                if not left_behind(self.core, incoming):
+                    raise
+            incoming = replace(incoming, active=self.core.active)
+            model = named(incoming.active.policy, asked, incoming.exchange.key)
+            settle(incoming.exchange, model)
 
     async def _upload(self, incoming: Incoming) -> None:
         policy, head, down = incoming.active.policy, incoming.head, incoming.down

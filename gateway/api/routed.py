@@ -11,16 +11,16 @@ from dataclasses import replace
 from gateway.api.body import read_body
 from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
-from gateway.api.forward import Forward, Plan, admit, forward, served_name
+from gateway.api.forward import Forward, Plan, admit, forward, left_behind, served_name, settle
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming
 from gateway.api.labels import LabelDesk, Tried
 from gateway.api.opinion import OpinionDesk
 from gateway.api.responses import Home, Homes
 from gateway.api.usage import leaves_usage_open
-from gateway.errors import MethodNotAllowed
+from gateway.errors import MethodNotAllowed, NothingAvailable
 from gateway.policy.schema import Facts, Model
-from gateway.request.parse import parse_body, rewrite_model
+from gateway.request.parse import Body, parse_body, rewrite_model
 from gateway.types import NO_HINTS, Api, Features, Hints
 
 log = logging.getLogger("gateway.prompts")
@@ -75,11 +75,30 @@ class RoutedApi(Handler):
         await admit(core, incoming, model, features.input_tokens, round(estimate.output_tokens) * features.n)
         if trace is not None:
             trace.admitted = core.clock()
+        while True:
+            try:
+                return await self._send(incoming, raw, body, model, facts, hints)
+            except NothingAvailable:
+                if not left_behind(core, incoming):
+                    raise
+            # A reload took its pools away while it waited: it is decided anew, as if it came now.
+            incoming, active = replace(incoming, active=core.active), core.active
+            model, exchange.canary = find_model(active.policy, body.model, exchange.key), None
+            facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
+            model, facts = active.router.choose(model, facts)
+            settle(exchange, model)
+
+    async def _send(self, incoming: Incoming, raw: bytes, body: Body, model: Model, facts: Facts, hints: Hints) -> None:
+        """Decides, and answers by what was decided."""
+        core, active, exchange = self.core, incoming.active, incoming.exchange
+        features, estimate = exchange.features, exchange.estimate
+        assert features is not None
+        assert estimate is not None
         exchange.decision = active.router.route(model, features, estimate, core.watch, facts, hints, exchange.key)
         if active.opinion and active.opinion.wanted(estimate, exchange.decision):
             await self._ask_again(incoming, active.opinion, features, model, facts, hints)
-        if trace is not None:
-            trace.decided = core.clock()
+        if exchange.trace is not None:
+            exchange.trace.decided = core.clock()
         tried: Tried = frozenset()
         if self._labels is not None and model.decisions and incoming.scope["path"] == LABELLED:
             unanswered = await self._labels.answer(incoming, model, body)
@@ -91,7 +110,7 @@ class RoutedApi(Handler):
             asked=body.model,
             pools=exchange.decision.order,
             body=lambda served: raw if served == body.model else rewrite_model(raw, body, served),
-            usage_open=policy.server.ask_usage and self._dialect is OPENAI and leaves_usage_open(body),
+            usage_open=active.policy.server.ask_usage and self._dialect is OPENAI and leaves_usage_open(body),
             exclude=tried,
         )
         if self._api is Api.RESPONSES:

@@ -217,6 +217,12 @@ class Endpoint:
             if lease.move is not None:
                 lease.move(anyway=False)
 
+    def move_held(self) -> None:
+        """Lets requests of which nothing was sent yet go to another endpoint, if there is one."""
+        for lease in [lease for lease in self.leases if self.prefill.holds(lease)]:
+            if lease.move is not None:
+                lease.move(anyway=False)
+
     def end_waiting(self) -> None:
         """Ends requests whose extra time is meant for a working engine, if this one's metrics show that it is idle."""
         limit, now = self.timeouts.first_byte, self.clock()

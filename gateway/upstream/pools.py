@@ -1,6 +1,6 @@
 """Every live pool by name, reconciled with each new policy, and the admission of requests to them.
 
-An endpoint that a new policy no longer names stops taking requests at once, keeps those it has, and is closed when
+An endpoint that a new policy no longer names stops taking requests at once, keeps those it was sent, and is closed when
 the last of them ends. One that stays, or moves to another pool, keeps its connections, counts and health.
 """
 
@@ -85,7 +85,8 @@ class Pools:
             pool.configure(pool_policy, tuple(found))
         for name in [name for name in self._pools if name not in policy.pools]:
             del self._pools[name]
-        for endpoint in [endpoint for endpoint in every if id(endpoint) not in kept]:
+        gone = [endpoint for endpoint in every if id(endpoint) not in kept]
+        for endpoint in gone:
             endpoint.draining = True
             endpoint.on_change = lambda: None
             endpoint.refresh()
@@ -93,6 +94,8 @@ class Pools:
         self.on_apply()
         self.admission.recount()
         self.admission.changed()
+        for endpoint in gone:
+            endpoint.move_held()
 
     def _share_slices(self, policy: Policy) -> None:
         for pool in policy.pools.values():

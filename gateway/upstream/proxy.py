@@ -156,7 +156,7 @@ class Attempts:
                 if self._ended:
                     return None, Hung("the back end hangs, and sent no first byte in time", phase="first_byte")
                 if held:
-                    return None, NothingAvailable("the back end was found dead before its turn came", retry_after=1)
+                    return None, NothingAvailable("its back end died or left before its turn came", retry_after=1)
                 return None, Moved("the back end was found dead while the request waited for its first byte")
             raise
         except BaseException:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from gateway.policy.load import parse_policy
 from gateway.upstream.prefill import LONGEST
 from tests.answers import stream
 from tests.gateways import Running, gateway, one_pool
@@ -122,6 +123,27 @@ async def test_a_held_request_goes_elsewhere_when_its_engine_is_found_dead() -> 
             assert await counted(running.url, "gateway_retries_total", pool="plain") >= 1
             first.cancel()
             await asyncio.wait([first])
+
+
+async def test_a_held_request_goes_elsewhere_when_a_reload_takes_its_engine_away() -> None:
+    """RELOAD-05: what was sent there stays; what was not is no longer for an engine that has left."""
+    gate = asyncio.Event()
+    async with (
+        Stub(first_token_after(gate)) as old,
+        Stub(stream(EVENT, DONE)) as new,
+        gateway(one_pool(old.url, extra=LIMITS), clock=Clock()) as running,
+    ):
+        first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+        await old.until(lambda: len(old.requests) == 1)
+        second = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+        await running.until(lambda: held(running) == 1)
+        running.core.pools.apply(parse_policy(one_pool(new.url, extra=LIMITS), "policy.yaml", {}))
+
+        assert (await second).status == 200
+        assert (len(old.requests), len(new.requests)) == (1, 1)
+        gate.set()
+        assert (await first).status == 200
+        await running.until(lambda: running.in_flight == 0)
 
 
 async def hanging(call: Call) -> None:

@@ -7,11 +7,13 @@ import json
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool, two_pools
 from tests.raw_client import ask, chat, connected, get
-from tests.stub import Stub
+from tests.stub import Call, Stub
 
 
 async def state(url: str) -> dict[str, object]:
@@ -75,3 +77,67 @@ async def test_a_running_stream_keeps_its_policy_and_its_endpoint(tmp_path: Path
             assert len(old.requests) == 1
             assert rest == delta("two", "stop") + DONE
             await old.until(lambda: old.open == 0)
+
+
+RENAMED = """
+version: 1
+defaults: {{health: {{interval: off}}, telemetry: {{interval: off}}}}
+pools:
+  renamed: {{endpoints: ["{url}"], model: served}}
+models:
+  {model}: {{pools: [renamed]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/chat/completions", chat()), ("/v1/embeddings", {"model": "m", "input": "hi"})],
+    ids=["routed", "passed through"],
+)
+async def test_a_request_that_waits_for_a_pool_that_goes_is_decided_anew(
+    tmp_path: Path, path: str, body: dict[str, object]
+) -> None:
+    """RELOAD-05: no request is dropped because a reload renames or replaces its pool while it is queued."""
+    file = tmp_path / "policy.yaml"
+    gate = asyncio.Event()
+
+    async def slow(call: Call) -> None:
+        await gate.wait()
+        await reply({"choices": [], "model": "m"})(call)
+
+    async with Stub(slow) as old, Stub(reply({"choices": [], "model": "served"})) as new:
+        file.write_text(one_pool(old.url, extra=", limits: {in_flight: 1}"))
+        async with gateway(file) as running:
+            first = asyncio.create_task(ask(running.url, body, path))
+            await old.until(lambda: len(old.requests) == 1)
+            waiting = asyncio.create_task(ask(running.url, body, path))
+            await running.until(lambda: running.core.pools["plain"].waiting == 1)
+            file.write_text(RENAMED.format(url=new.url, model="m"))
+            answer = await waiting
+            gate.set()
+
+            assert (answer.status, answer.header("x-gateway-pool")) == (200, "renamed")
+            assert new.requests[0].json() == {**body, "model": "served"}
+            assert (await first).status == 200
+            assert len(old.requests) == 1
+            await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 2)
+
+
+async def test_a_request_that_waits_for_a_model_that_goes_is_told(tmp_path: Path) -> None:
+    """RELOAD-05: what cannot be decided anew, because its model has gone as well, ends at once."""
+    file = tmp_path / "policy.yaml"
+    gate = asyncio.Event()
+    async with Stub(stream(delta("one", "stop"), DONE, gate=gate, gate_before=0)) as old, Stub() as new:
+        file.write_text(one_pool(old.url, extra=", limits: {in_flight: 1}"))
+        async with gateway(file) as running:
+            first = asyncio.create_task(ask(running.url, chat(stream=True)))
+            await old.until(lambda: len(old.requests) == 1)
+            waiting = asyncio.create_task(ask(running.url, chat()))
+            await running.until(lambda: running.core.pools["plain"].waiting == 1)
+            file.write_text(RENAMED.format(url=new.url, model="other"))
+            answer = await waiting
+            gate.set()
+
+            assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+            assert (await first).body == delta("one", "stop") + DONE
+            assert not new.requests
