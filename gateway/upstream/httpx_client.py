@@ -4,9 +4,9 @@ Each exchange runs in a task of its own that owns everything of httpx's. The tas
 often its user is, because a second cancellation during httpcore's clean-up would leak the connection.
 
 httpx cannot tell whether a server took a request before it closed an idle connection. After a reset the request counts
-as not taken and is sent again once, on a new or freshly checked connection; after an orderly close it is not. Nor can
-httpx receive an answer while it is still sending the body, or drop a connection on which bytes follow an answer, so the
-lean connector copes better with back ends that break HTTP's rules.
+as not taken and is sent again once, on a new or freshly checked connection; after an orderly close it is not, and the
+caller is told (Dropped). Nor can httpx receive an answer while it is still sending the body, or drop a connection on
+which bytes follow an answer, so the lean connector copes better with back ends that break HTTP's rules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gateway.errors import (
     NothingAvailable,
     UpstreamTimeout,
 )
-from gateway.upstream.client import ConnectorStatistics, Extra, Headers, Timeouts
+from gateway.upstream.client import ConnectorStatistics, Dropped, Extra, Headers, Timeouts
 from gateway.upstream.headers import framing_fault
 from gateway.upstream.httpx_response import HttpxResponse
 
@@ -194,6 +194,8 @@ class HttpxConnector:
             error = translate(lost) if fresh else _Reset("the back end had closed the connection")
         except httpx.TransportError as failed:
             error = translate(failed)
+            if type(error) is ConnectionLost and response.reused and not response.has_head:
+                error = Dropped("the back end closed the connection without an answer")
         except Exception as other:
             # Ours (broken framing), or whatever the body's iterator raised, which belongs to the caller of `send`.
             error = other

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.errors import ConnectFailed, ConnectionLost, NothingAvailable, UpstreamTimeout
-from gateway.upstream.client import Connector, Timeouts
+from gateway.upstream.client import Connector, Dropped, Timeouts
 from tests.answers import close, hang, reset, stream, text
 from tests.ports import free_port
 from tests.stub import Answer, Call, Stub, ok
@@ -131,11 +131,12 @@ async def test_fresh_connection_is_never_retried(connector: Connector, stub: Stu
 
 
 async def test_request_that_was_taken_is_never_retried(connector: Connector, stub: Stub) -> None:
-    """RETRY-05: on a kept connection too, a back end that read the request and closed in good order gets it once."""
+    """RETRY-05, POOL-04: a back end that read the request on a kept connection and closed in good order gets it once,
+    and the caller learns that the connection was a kept one."""
     stub.script.extend([ok, close])
     await fetch(connector)
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(Dropped):
         await send(connector)
 
     assert len(stub.requests) == 2
