@@ -60,8 +60,12 @@ class Board:
         cells = NAMES * self._rows
         size = NAMES * _NAME_BYTES + cells * _COUNT_BYTES
         with self._path.open("a+b") as file:
-            # Not only as long: a page that the disk has no room for would end the process when it is written.
-            os.posix_fallocate(file.fileno(), 0, size)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Written, not only made as long: a page for which the disk has no room would end the process later.
+            file.write(bytes(max(size - file.seek(0, os.SEEK_END), 0)))
+            file.flush()
+            # The map keeps a descriptor of its own, and with it the lock.
+            fcntl.flock(file, fcntl.LOCK_UN)
             whole = memoryview(mmap.mmap(file.fileno(), size))
         self._names = whole[: NAMES * _NAME_BYTES].cast("Q")
         self._counts = whole[NAMES * _NAME_BYTES :].cast("i")
@@ -74,7 +78,7 @@ class Board:
 
     def _find(self, hashed: int) -> int | None:
         """The name's index, which is made if need be: the first free one from where its hash points."""
-        with self._path.open("rb") as file:
+        with self._path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             for at in range(hashed, hashed + NAMES):
                 if self._names[at % NAMES] in (0, hashed):
