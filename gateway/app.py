@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 
 from gateway import __version__
 from gateway.access.limits import Limits
+from gateway.api.afterwards import Afterwards
 from gateway.api.core import Active, Core, Learned, Tracer, activate
 from gateway.api.exchange import Observer
 from gateway.api.models import ModelList
@@ -179,6 +180,9 @@ def compose(
     )
     request_log = RequestLog(lambda: core.active.policy.logging.requests, rng, lines)
     hindsight = Hindsight(learned, DecisionLog(lambda: core.active.policy.logging, store), metrics, clock())
+    observers = (metrics.observe, request_log.observe, hindsight.observe, watch.observe, *observing(tracer))
+    # With several workers, another one may be asked at any time for what this one counts.
+    settle = metrics.settle if DIRECTORY in env else None
     core = Core(
         active=activate(policy, 1, learned.routing, desk_for(policy.second_opinion, None, clock)),
         pools=pools,
@@ -189,7 +193,7 @@ def compose(
         store=store,
         metrics=metrics,
         decisions=hindsight.decisions,
-        observers=(metrics.observe, request_log.observe, hindsight.observe, watch.observe, *observing(tracer)),
+        afterwards=Afterwards(observers, clock, settle),
         clock=clock,
         new_id=request_ids(rng),
         tracer=tracer,

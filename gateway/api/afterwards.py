@@ -31,12 +31,12 @@ class Afterwards:
 
     def __init__(
         self,
-        observers: Callable[[], Sequence[Observer]],
+        observers: Sequence[Observer],
         clock: Callable[[], float],
         taken: Callable[[], None] | None = None,
     ) -> None:
         """`taken` is called whenever the waiting outcomes have been taken."""
-        self._observers = observers
+        self.observers = observers
         self._clock = clock
         self._taken = taken
         self._waiting: deque[Outcome] = deque()
@@ -57,7 +57,7 @@ class Afterwards:
 
     def _take(self) -> None:
         outcome = self._waiting.popleft()
-        for observe in self._observers():
+        for observe in self.observers:
             try:
                 observe(outcome)
             except Exception:

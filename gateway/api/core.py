@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Protocol
 
@@ -19,7 +18,6 @@ from gateway.decisions.log import DecisionLog
 from gateway.discovery.keeper import Discovery
 from gateway.errors import BadRequest, UnknownModel
 from gateway.estimate.estimator import Estimator
-from gateway.exposition import DIRECTORY
 from gateway.metrics import Metrics
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.features import extract
@@ -163,53 +161,44 @@ class Tracer(Protocol):
     async def aclose(self) -> None: ...
 
 
+@dataclass(slots=True, kw_only=True, eq=False)
 class Core:
-    """The parts that all requests of a process share."""
+    """The parts that all requests of a process share. `gateway.app.compose` makes it."""
 
-    def __init__(
-        self,
-        active: Active,
-        pools: Pools,
-        discovery: Discovery,
-        watch: LiveView,
-        learned: Learned,
-        limits: Limits,
-        store: Store,
-        metrics: Metrics,
-        decisions: DecisionLog,
-        observers: Sequence[Observer],
-        clock: Callable[[], float],
-        new_id: Callable[[], str],
-        tracer: Tracer | None = None,
-        canary: CanaryPolicy | None = None,
-    ) -> None:
-        self.active = active
-        self.pools = pools
-        self.discovery = discovery
-        self.watch = watch
-        self.learned = learned
-        self.limits = limits
-        self.store = store
-        self.metrics = metrics
-        self.decisions = decisions
-        self.observers = observers
-        # With several workers, another one may be asked at any time for what this one counts.
-        settle = metrics.settle if DIRECTORY in os.environ else None
-        self.afterwards = Afterwards(lambda: self.observers, clock, settle)
-        self.ended = (learned.note, self.afterwards.add)
-        """What a request's end calls at once; the observers follow later."""
-        self.clock = clock
-        self.new_id = new_id
-        self.tracer = tracer
-        """None where tracing is off."""
-        self.canary = canary
-        self.usage_habits = UsageHabits()
-        self.running = 0
-        """Requests that have begun and not ended."""
-        self.draining = False
-        """Set once the process is to stop: running requests may end, no new one begins."""
-        self.turned_away = 0
-        """Requests refused because of that."""
+    # What a request meets, in that order:
+    active: Active
+    """The live policy; `gateway.app.adopt` swaps it."""
+    clock: Callable[[], float]
+    new_id: Callable[[], str]
+    tracer: Tracer | None
+    """None where tracing is off."""
+    limits: Limits
+    learned: Learned
+    watch: LiveView
+    pools: Pools
+    usage_habits: UsageHabits = field(default_factory=UsageHabits)
+    afterwards: Afterwards
+    """The observers of outcomes, who follow some milliseconds after a request's end."""
+    ended: tuple[Observer, Observer] = field(init=False)
+    """What its end calls at once."""
+
+    # What operators' routes and background tasks need besides:
+    discovery: Discovery
+    store: Store
+    metrics: Metrics
+    decisions: DecisionLog
+    canary: CanaryPolicy | None = None
+
+    # What it counts, for draining and the limit on requests:
+    running: int = 0
+    """Requests that have begun and not ended."""
+    draining: bool = False
+    """Set once the process is to stop: running requests may end, no new one begins."""
+    turned_away: int = 0
+    """Requests refused because of that."""
+
+    def __post_init__(self) -> None:
+        self.ended = (self.learned.note, self.afterwards.add)
 
 
 def find_model(policy: Policy, name: str | None, key: AccessKey | None = None) -> Model:

@@ -34,7 +34,7 @@ async def test_outcomes_are_taken_a_little_later_and_in_order() -> None:
     """The request's end does not wait for the observers; each sees every outcome once."""
     seen = Seen()
     seen.awaited = 20
-    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    afterwards = Afterwards((seen,), lambda: 0.0)
     for number in range(20):
         afterwards.add(outcome(number))
     assert seen.ids == []
@@ -46,7 +46,7 @@ async def test_others_run_between_slices() -> None:
     """A slice that is used up lets the loop go on before the next outcome is taken."""
     seen = Seen()
     seen.awaited = 3
-    afterwards = Afterwards(lambda: (seen,), lambda: seen.now)
+    afterwards = Afterwards((seen,), lambda: seen.now)
     for number in range(3):
         afterwards.add(outcome(number))
     counts = []
@@ -59,7 +59,7 @@ async def test_others_run_between_slices() -> None:
 async def test_a_flush_takes_all_of_them_now() -> None:
     """Who reads a metric sees every request that has ended."""
     seen = Seen()
-    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    afterwards = Afterwards((seen,), lambda: 0.0)
     afterwards.add(outcome(1))
     afterwards.add(outcome(2))
     afterwards.flush()
@@ -71,7 +71,7 @@ async def test_a_flush_takes_all_of_them_now() -> None:
 async def test_overload_does_not_pile_them_up() -> None:
     """Beyond the bound each new outcome has the oldest taken at once."""
     seen = Seen()
-    afterwards = Afterwards(lambda: (seen,), lambda: 0.0)
+    afterwards = Afterwards((seen,), lambda: 0.0)
     for number in range(MOST_WAITING + 5):
         afterwards.add(outcome(number))
     assert seen.ids == ["0", "1", "2", "3", "4"]
@@ -87,7 +87,7 @@ async def test_an_observer_that_fails_does_not_stop_the_rest(caplog: pytest.LogC
         if outcome.request_id == "1":
             raise KeyError("a fault")
 
-    afterwards = Afterwards(lambda: (fail, seen), lambda: 0.0)
+    afterwards = Afterwards((fail, seen), lambda: 0.0)
     afterwards.add(outcome(1))
     afterwards.add(outcome(2))
     await asyncio.wait_for(seen.all.wait(), 60)
@@ -101,7 +101,7 @@ async def test_a_request_that_ends_in_overload_ends_well(caplog: pytest.LogCaptu
     def fail(outcome: Outcome) -> None:
         raise KeyError("a fault")
 
-    afterwards = Afterwards(lambda: (fail,), lambda: 0.0)
+    afterwards = Afterwards((fail,), lambda: 0.0)
     for number in range(MOST_WAITING + 1):
         afterwards.add(outcome(number))
     afterwards.flush()
@@ -116,7 +116,7 @@ async def test_it_says_when_those_that_waited_are_done_with() -> None:
         told.append(list(seen.ids))
         done.set()
 
-    afterwards = Afterwards(lambda: (seen,), lambda: 0.0, taken)
+    afterwards = Afterwards((seen,), lambda: 0.0, taken)
     for number in range(3):
         afterwards.add(outcome(number))
     async with asyncio.timeout(60):

@@ -175,7 +175,8 @@ async def picker(policy: str, env: Mapping[str, str] | None = None, assumed: Mod
     """Runs an endpoint picker on a free port, with its lifespan, as `gateway epp` does."""
     gateway = build(Settings(port=0), parse_policy(policy, "policy.yaml", env or {}), env={}, rng=random.Random(7))
     outcomes: list[Outcome] = []
-    gateway.core.observers = (*gateway.core.observers, outcomes.append)
+    afterwards = gateway.core.afterwards
+    afterwards.observers = (*afterwards.observers, outcomes.append)
     app, picking = picking_app(gateway, Listening("127.0.0.1:0", assumed))
     async with (
         app.router.lifespan_context(app),
