@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import doctest
 import json
 import re
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -169,6 +171,20 @@ def test_the_policies_of_the_readme_load() -> None:
     """What people copy works."""
     for text in blocks("yaml"):
         assert parse_policy(text, "README.md", {}).models
+
+
+def with_examples() -> list[str]:
+    """The modules whose docstrings show an example."""
+    paths = [path for path in sorted((ROOT / "gateway").rglob("*.py")) if ">>> " in path.read_text("utf-8")]
+    return [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths]
+
+
+@pytest.mark.parametrize("module", with_examples())
+def test_the_examples_of_docstrings_hold(module: str) -> None:
+    """What a docstring shows is what the code gives."""
+    result = doctest.testmod(import_module(module))
+
+    assert (result.failed, result.attempted > 0) == (0, True)
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.split("messages")[0][-40:])

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gateway.profiles import Profile
-from gateway.request.asking import groups_of
 from gateway.request.lexicon import BIT
+from gateway.request.part import groups_of
 from gateway.types import Estimate, Features, Task
 
 RUNNING = (1, 16, 64)

@@ -1,7 +1,14 @@
 """Maps each known word to one integer whose bits name the word lists that contain it.
 
-One look-up per word replaces one set intersection per list; most words of a text stand in no list. In scripts without
-spaces, substrings take the place of words (`marks`). The lists themselves are in `evidence` and `wish_words`.
+A text is read against a dozen word lists, and most of its words stand in none. So one look-up per word replaces one set
+intersection per list, and the union of the bits says which lists are met at all. In scripts without spaces, substrings
+take the place of words (`marks`). The lists themselves are in `evidence` and `wish_words`, the groups in `lexicon`:
+
+    bits 0 to 15     a word of this list occurs (CHOOSE, JSON, BRIEF ...)
+    bits 16 to 19    firm wishes, one bit per pattern to try
+    bits 20 to 26    words of phrases to look for; labels; lists of scripts without spaces
+    bits 27 to 31    firm wishes in those scripts
+    from bit 32 on   the lexicon's groups, and above them its phrases
 """
 
 from __future__ import annotations
@@ -16,6 +23,7 @@ FACT = 1 << 4
 OPEN = 1 << 5
 STEPS = 1 << 6
 STEPS_TOO = 1 << 7
+"""Asks for steps only beside one of `STEPS`, as in "step by step"."""
 LETTER_B = 1 << 8
 JSON = 1 << 9
 UNIT = 1 << 10
@@ -44,7 +52,12 @@ Lists = tuple[tuple[int, Iterable[str]], ...]
 
 
 def table(lists: Lists) -> dict[str, int]:
-    """Word -> union of the bits of its lists."""
+    """Word -> union of the bits of its lists.
+
+    >>> found = table(((CHOOSE, ["which", "pick"]), (FACT, ["which", "who"])))
+    >>> found == {"which": CHOOSE | FACT, "pick": CHOOSE, "who": FACT}
+    True
+    """
     found: dict[str, int] = {}
     for bits, words in lists:
         for word in words:
