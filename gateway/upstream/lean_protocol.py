@@ -1,16 +1,21 @@
 """One HTTP/1.1 connection to a back end: an asyncio protocol around the httptools parser.
 
-A `LeanConnection` serves one `LeanResponse` at a time. Received bytes go through the parser into the response's pieces,
-and its reader is woken once for all that came together. Reading pauses while more than `HIGH_WATER` bytes wait.
+    connected ─> idle ── start ──> waiting for the head ──> body comes ──> complete ─> idle again, or closed
+                  └───────────────────┴─────────────────────────┴── fail ──> closed for good
 
-Each connection has one deadline and at most one timer. Moving the deadline to a later time is an assignment; when the
-timer fires, it looks at the deadline and is set again. So limits cost no timer per request, let alone per piece.
+It serves one `LeanResponse` at a time. Received bytes go through the parser into the response's pieces, and its reader
+is woken once for all that came together. Reading pauses while more than `HIGH_WATER` bytes wait. Whatever goes wrong
+(the server closes, a limit passes, the reader leaves) ends in `fail`. The time limit is in `deadline`.
+
+For example, an answer in two pieces: `start` writes the request and sets the limit for the first byte. The head comes:
+`on_headers_complete` fills the response, whose waiter is woken. A piece comes: `on_body` adds it, and the limit is off
+until the reader waits again. The last piece comes: `on_message_complete`, then `_finish` detaches the response and
+gives the connection back to its owner, with the limit for idle ones.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import socket
 from collections.abc import AsyncIterator
 from contextlib import aclosing
@@ -20,6 +25,7 @@ import httptools
 
 from gateway.errors import BadUpstreamResponse, ConnectionLost, UpstreamTimeout
 from gateway.upstream.client import Dropped, Extra, Headers, Timeouts
+from gateway.upstream.deadline import NEVER, Limited
 from gateway.upstream.headers import framing_fault, has_length
 from gateway.upstream.lean_request import MAX_WHOLE, framed, request_was_taken
 from gateway.upstream.lean_response import LeanResponse
@@ -28,8 +34,6 @@ HIGH_WATER = 256 * 1024
 """Body bytes that may wait for the reader; a read from the socket (256 KB at most) may come on top."""
 MAX_SILENCE = 64 * 1024
 """Bytes without a body byte among them: bounds the head, chunk extensions, trailers and interim answers alike."""
-
-_NEVER = math.inf
 
 
 class Stale(ConnectionLost):
@@ -52,28 +56,34 @@ class _Stop(Exception):
     """Ends parsing from within a callback."""
 
 
-class LeanConnection(asyncio.Protocol):
+class LeanConnection(Limited):
     """One socket: idle, or busy with one response; closed for good once it fails."""
 
     def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
-        self.loop = loop
+        super().__init__(loop)
         self._owner = owner
         self._transport: asyncio.Transport | None = None
-        self._response: LeanResponse | None = None
-        self._headers: Headers = []
-        self._used = False
         self.closed = False
-        self._keep = False
+        self._used = False
+        """Whether it has brought an answer, so that the server may have closed it since."""
+        # Of the exchange at hand:
+        self._response: LeanResponse | None = None
+        """None while idle."""
+        self._headers: Headers = []
         self._is_head = False
+        """Whether the request is a HEAD, whose answer has no body."""
         self._silence = 0
+        """Bytes received since the last one of a body."""
         self._fault: str | None = None
+        """Why parsing was stopped."""
+        self._keep = False
+        """Whether the server lets the connection serve another request."""
+        self._upload: asyncio.Task[None] | None = None
+        """Sends a large body while the answer may already come."""
+        # Flow control, towards the reader and towards the server:
         self._reading = True
         self._writable = True
         self._drained: asyncio.Future[None] | None = None
-        self._pump: asyncio.Task[None] | None = None
-        self._deadline = _NEVER
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = _NEVER
 
     def start(
         self, head: bytes, body: bytes | AsyncIterator[bytes], timeouts: Timeouts, extra: Extra | None, *, is_head: bool
@@ -90,17 +100,8 @@ class LeanConnection(asyncio.Protocol):
             self.set_limit(timeouts.first_byte)
         else:
             self._transport.write(head)
-            self._pump = self.loop.create_task(self._send_body(body, response))
+            self._upload = self.loop.create_task(self._send_body(body, response))
         return response
-
-    def set_limit(self, seconds: float | None) -> None:
-        """Moves the deadline to `seconds` from now."""
-        self._deadline = when = _NEVER if seconds is None else self.loop.time() + seconds
-        if when < self._timer_at:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer_at = when
-            self._timer = self.loop.call_at(when, self._on_timer)
 
     def resume(self) -> None:
         if not self._reading and self._transport is not None:
@@ -114,8 +115,8 @@ class LeanConnection(asyncio.Protocol):
         self.closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._pump is not None:
-            self._pump.cancel()
+        if self._upload is not None:
+            self._upload.cancel()
         response, self._response = self._response, None
         if response is not None:
             response._connection = None
@@ -152,7 +153,7 @@ class LeanConnection(asyncio.Protocol):
         if response._size != size:
             response._has_body = True
             self._silence = 0
-            self._deadline = _NEVER
+            self._deadline = NEVER
         if response._complete:
             self._finish(response)
         elif self._silence > MAX_SILENCE:
@@ -232,7 +233,7 @@ class LeanConnection(asyncio.Protocol):
 
     def _finish(self, response: LeanResponse) -> None:
         """The answer is complete: detaches the response; the connection becomes idle or is closed."""
-        if not self._keep or self._pump is not None:
+        if not self._keep or self._upload is not None:
             self.fail()
             return
         self._response = None
@@ -258,16 +259,11 @@ class LeanConnection(asyncio.Protocol):
             kind = Dropped if self._used else ConnectionLost
             self.fail(kind("the back end closed the connection without an answer"))
 
-    def _on_timer(self) -> None:
-        self._timer, self._timer_at = None, _NEVER
-        remaining = self._deadline - self.loop.time()
-        if remaining > 0:
-            self.set_limit(remaining if remaining < _NEVER else None)
-            return
+    def expired(self) -> None:
         response = self._response
         if response is None:
             self.fail()
-        elif response._has_body or self._pump is not None:
+        elif response._has_body or self._upload is not None:
             self.fail(UpstreamTimeout("the back end fell silent", phase="idle"))
         elif (more := response.more_time()) > 0.0:
             self.set_limit(more)
@@ -281,10 +277,10 @@ class LeanConnection(asyncio.Protocol):
                     await self._write(piece, response)
         except Exception as error:
             # Whatever the body's source raises belongs to the caller of `send`, who waits for the head.
-            self._pump = None
+            self._upload = None
             self.fail(error)
             return
-        self._pump = None
+        self._upload = None
         if not response._has_body:
             self.set_limit(response._timeouts.first_byte)
 
@@ -297,4 +293,4 @@ class LeanConnection(asyncio.Protocol):
             self._drained = self.loop.create_future()
             await self._drained
         if not response._has_body:
-            self._deadline = _NEVER
+            self._deadline = NEVER
