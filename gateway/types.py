@@ -224,8 +224,7 @@ class Decision:
 
 
 class PoolLoad(NamedTuple):
-    """A pool as routing sees it at one instant, from our own counts and those of the engines. A tuple, because every
-    decision asks every pool."""
+    """A pool at one instant, by our counts and the engines'. A tuple, because every decision asks every pool."""
 
     up: int
     """Endpoints that can take traffic now."""
@@ -267,10 +266,8 @@ class Usage:
 
 @keyword_record
 class Outcome:
-    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it.
-
-    Times are seconds of the gateway's monotonic clock.
-    """
+    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it. Times
+    are seconds of the gateway's monotonic clock."""
 
     request_id: str
     result: Result
