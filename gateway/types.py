@@ -266,8 +266,8 @@ class Usage:
 
 @keyword_record
 class Outcome:
-    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it. Times
-    are seconds of the gateway's monotonic clock."""
+    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it.
+    Times are seconds of the gateway's monotonic clock."""
 
     request_id: str
     result: Result
