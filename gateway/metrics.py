@@ -56,6 +56,8 @@ class Metrics:
 
     shown_endpoints: set[tuple[str, str]]
     """Pool and URL of every endpoint that has gauges."""
+    shown_pools: set[str]
+    """Every pool that has gauges."""
     shown_sources: set[str]
     """Pools whose gauges of discovery are not at rest."""
 
@@ -108,7 +110,7 @@ class Metrics:
         self.legacy_guided = counter("gateway_legacy_guided", "Requests with a guided_* field.", "action")
         self.opinions = counter("gateway_second_opinions", "Second opinions that were asked for.", "result")
         self.policy_reloads = counter("gateway_policy_reload", "Policy reloads.", "result")
-        self.shown_endpoints, self.shown_sources = set(), set()
+        self.shown_endpoints, self.shown_pools, self.shown_sources = set(), set(), set()
         for result in ("ok", "failed"):
             self.policy_reloads.labels(result)
         for action in GUIDED_ACTIONS:

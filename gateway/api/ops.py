@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.routing import APIRoute
+from prometheus_client import Gauge
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -161,20 +162,20 @@ async def _body(request: Request, limit: int) -> bytes:
 def refresh_gauges(core: Core) -> None:
     """Sets the gauges from the live objects, so that they cannot drift, and settles what was counted.
 
-    A removed endpoint is neither up nor down.
+    A removed endpoint is neither up nor down, and nothing waits for a removed pool.
     """
     metrics = core.metrics
     metrics.settle()
     live = {(pool.name, endpoint.url) for pool in core.pools for endpoint in pool.endpoints}
     for gone in metrics.shown_endpoints - live:
-        metrics.in_flight.labels(*gone).set(0)
-        metrics.endpoint_up.labels(*gone).set(math.nan)
-        # Discovered endpoints keep getting new addresses. With several workers a few bytes stay in the shared files,
-        # which the page leaves out; that is what the library warns of.
-        with warnings.catch_warnings(action="ignore", category=UserWarning):
-            metrics.in_flight.remove(*gone)
-            metrics.endpoint_up.remove(*gone)
+        _drop(metrics.in_flight, 0, *gone)
+        _drop(metrics.endpoint_up, math.nan, *gone)
     metrics.shown_endpoints = live
+    pools = {pool.name for pool in core.pools}
+    for name in metrics.shown_pools - pools:
+        for gauge in (metrics.waiting, metrics.held, metrics.in_flight_limit):
+            _drop(gauge, 0, name)
+    metrics.shown_pools = pools
     for pool in core.pools:
         metrics.waiting.labels(pool.name).set(pool.waiting)
         metrics.held.labels(pool.name).set(sum(endpoint.held for endpoint in pool.endpoints))
@@ -191,6 +192,15 @@ def refresh_gauges(core: Core) -> None:
     metrics.policy_version.set(core.active.version)
     state = core.store.status()
     metrics.state_connected.labels(state.home).set(state.connected)
+
+
+def _drop(gauge: Gauge, last: float, *labels: str) -> None:
+    """Removes a series, after a last value for the workers' shared files."""
+    gauge.labels(*labels).set(last)
+    # Discovered endpoints keep getting new addresses. With several workers a few bytes stay in the shared files,
+    # which the page leaves out; that is what the library warns of.
+    with warnings.catch_warnings(action="ignore", category=UserWarning):
+        gauge.remove(*labels)
 
 
 async def keep_gauges(core: Core) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.answers import reply, stream
 from tests.e2e.events import DONE, delta
 from tests.gateways import gateway, one_pool, two_pools
-from tests.raw_client import ask, chat, connected, get
+from tests.raw_client import ask, chat, connected, counted, get
 from tests.stub import Call, Stub
 
 
@@ -112,6 +112,7 @@ async def test_a_request_that_waits_for_a_pool_that_goes_is_decided_anew(
             await old.until(lambda: len(old.requests) == 1)
             waiting = asyncio.create_task(ask(running.url, body, path))
             await running.until(lambda: running.core.pools["plain"].waiting == 1)
+            assert await counted(running.url, "gateway_waiting", pool="plain") == 1
             file.write_text(RENAMED.format(url=new.url, model="m"))
             answer = await waiting
             gate.set()
@@ -121,6 +122,12 @@ async def test_a_request_that_waits_for_a_pool_that_goes_is_decided_anew(
             assert (await first).status == 200
             assert len(old.requests) == 1
             await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 2)
+            # What waits for a pool that is gone would keep an alert firing.
+            page = (await get(running.url, "/metrics")).body.decode()
+            gauges = ("gateway_waiting{", "gateway_prefill_waiting{", "gateway_in_flight_limit{", "gateway_in_flight{")
+            shown = [line for line in page.splitlines() if line.startswith(gauges)]
+            assert len(shown) == 4
+            assert all('pool="renamed"' in line for line in shown)
 
 
 async def test_a_request_that_waits_for_a_model_that_goes_is_told(tmp_path: Path) -> None:
