@@ -21,6 +21,7 @@ from prometheus_client.samples import Exemplar
 
 from gateway.tally import Count, Series, Spread, Tallies
 from gateway.types import Outcome, Reason, Result
+from gateway.words import OK
 
 OTHER = "other"
 NONE = "none"
@@ -177,7 +178,7 @@ class Metrics:
             if first is not None and outcome.features is not None and outcome.features.stream:
                 # A whole answer's first byte comes with its last token.
                 alike.ttft.observe(first - sent, exemplar)
-        if outcome.result is Result.OK and outcome.usage is not None:
+        if outcome.result is OK and outcome.usage is not None:
             self._observe_tokens(outcome, alike, outcome.usage.completion_tokens, exemplar)
 
     def _observe_tokens(self, outcome: Outcome, alike: _Alike, tokens: int, exemplar: dict[str, str] | None) -> None:

@@ -25,9 +25,10 @@ from gateway.telemetry.neighbours import Neighbours
 from gateway.telemetry.scrape import Scraper
 from gateway.telemetry.slices import Seat, SliceReport, slice_report
 from gateway.telemetry.view import TelemetryView
-from gateway.types import Decision, Outcome, PoolLoad, Result
+from gateway.types import Decision, Outcome, PoolLoad
 from gateway.upstream.client import Connector, Timeouts
 from gateway.upstream.pools import Pools
+from gateway.words import OK
 
 log = logging.getLogger("gateway.telemetry")
 
@@ -95,7 +96,7 @@ class Watch:
     def observe(self, outcome: Outcome) -> None:
         """Takes a finished answer's time per token, and its drafting counts if the back end sent them."""
         decision, usage = outcome.decision, outcome.usage
-        if decision is None or usage is None or outcome.result is not Result.OK or outcome.features is None:
+        if decision is None or usage is None or outcome.result is not OK or outcome.features is None:
             return
         pool, model, n = decision.pool, decision.model, outcome.features.n
         if (seconds := tpot_of(outcome)) is not None:

@@ -23,6 +23,7 @@ from gateway.upstream.call import Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.headers import is_packed_stream
 from gateway.upstream.proxy import GATHER_BYTES
+from gateway.words import OK
 
 HEARTBEAT = b": keep-alive\n\n"
 AFTER_END_SECONDS = 1.0
@@ -105,7 +106,7 @@ def result_of(status: int, fault: int | None = None) -> Result:
     if fault is not None:
         status = fault or 502
     if status < 400:
-        return Result.OK
+        return OK
     # 401 and 403 are the gateway's own key being refused: nothing that the client did wrong.
     if status in (401, 403) or status >= 500:
         return Result.BACKEND_ERROR

@@ -32,6 +32,7 @@ from gateway.estimate.stats import BYTES_PER_ENTRY, Chain, History, imputed
 from gateway.estimate.tasks import likeliest
 from gateway.records import record
 from gateway.types import Estimate, Features, Outcome, Result, Task
+from gateway.words import OK
 
 CEILING = 32_768
 """Upper limit, in tokens, of an answer without a cap."""
@@ -155,7 +156,7 @@ class Estimator:
         if features.floor and tokens <= features.floor:
             return
         cut = outcome.result in _CUT or outcome.finish_reason == "length"
-        if outcome.result is not Result.OK and not cut:
+        if outcome.result is not OK and not cut:
             return
         if pending is None or pending.features is not features:
             _, pending = self._predict(features, features.thinking)

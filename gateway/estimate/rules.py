@@ -20,6 +20,7 @@ CEILING = 8192
 _MOST_MIXED = 4
 """Number of tasks, the likeliest ones, whose lengths are mixed."""
 _Z90 = 1.2816
+_FORCED = frozenset({ToolChoice.REQUIRED, ToolChoice.NAMED})
 
 
 @record
@@ -211,13 +212,13 @@ def _stated(features: Features) -> tuple[Length, float, str] | None:
 
 def _structured(features: Features) -> tuple[Length, float, str] | None:
     size = features.structure_tokens
-    if size is not None and features.tool_choice in (ToolChoice.NONE, ToolChoice.AUTO):
+    if size is not None and features.tool_choice not in _FORCED:
         if features.structure is Structure.CHOICE:
             return length(size, 0.4), 0.7 if features.legacy_guided else 0.97, "choice"
         return length(size, 0.35 if features.cap is not None else 0.6), 0.85, "schema"
     if features.scoring:
         return length(2, 0.6), 0.9, "cap"
-    if features.tool_choice in (ToolChoice.REQUIRED, ToolChoice.NAMED):
+    if features.tool_choice in _FORCED:
         return TYPICAL[Task.TOOL_CALL], 0.8, "rules"
     return None
 

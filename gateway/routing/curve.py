@@ -108,18 +108,22 @@ class Curve:
         up = up or 1
         others = in_flight / up
         step, _, alone, left = self._pace(others)
-        fresh = input_tokens - cached if input_tokens - cached > 1.0 else 1.0
+        fresh = input_tokens - cached
+        if fresh < 1.0:
+            fresh = 1.0
         stall = self._fixed * alone + fresh / self._rate
-        slower = _exp(self.ttft.log(bucket_of(others)))
+        # `bucket_of`, written out here and below, because every decision comes here twice.
+        slower = _exp(self.ttft.log(_BUCKETS[int(others)] if others < MOST_RUNNING else _LAST_BUCKET))
         first = slower * (STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
         saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
         wait = waiting / up * (mix.residence or first) / max(others, 1.0) if waiting else 0.0
         decode = imposed = elastic = 0.0
         if tokens > 1.0:
-            steps = self.steps(tokens - 1.0, task)
+            steps = self.steps(tokens - 1.0, task) if self.k else tokens - 1.0
             usual = mix.during(others, first + steps * step)
             step, slope, _, left = self._pace(usual)
-            decode = steps * step * _exp(self.tpot.log(bucket_of(usual), task))
+            bucket = _BUCKETS[int(usual)] if usual < MOST_RUNNING else _LAST_BUCKET
+            decode = steps * step * _exp(self.tpot.log(bucket, task))
             elastic = usual * mix.decoding * slope / (step * left)
             if elastic > MOST_ELASTIC:
                 elastic = MOST_ELASTIC
@@ -217,9 +221,11 @@ class Curve:
         if self._paced != self.mix.version:
             paces.clear()
             self._paced = self.mix.version
+        # Whole numbers are the same key whether they are floats or not.
+        if others > 16.0:
+            return paces.get(whole := round(others)) or self._find_pace(whole)
         if others > 4.0:
-            # Whole numbers are the same key whether they are floats or not.
-            others = round(others) if others > 16.0 else round(2.0 * others) / 2.0
+            others = round(2.0 * others) / 2.0
             return paces.get(others) or self._find_pace(others)
         low = int(2.0 * others) / 2.0
         one = paces.get(low) or self._find_pace(low)

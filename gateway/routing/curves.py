@@ -19,7 +19,8 @@ from gateway.profiles import Profile
 from gateway.routing.curve import Curve, bucket_of
 from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.routing.mix import Mix
-from gateway.types import CostTerms, Decision, LoadView, Outcome, Result, Task
+from gateway.types import CostTerms, Decision, LoadView, Outcome, Task
+from gateway.words import OK
 
 MOST_CURVES = 1024
 TICK = 0.25
@@ -115,7 +116,7 @@ class Curves:
         if now - self._ticked >= TICK:
             self._tick(now)
         decision, features, usage = outcome.decision, outcome.features, outcome.usage
-        if outcome.result is not Result.OK or outcome.attempts > 1 or outcome.sent_upstream is None:
+        if outcome.result is not OK or outcome.attempts > 1 or outcome.sent_upstream is None:
             return
         if decision is None or features is None or usage is None or usage.completion_tokens < 1:
             return

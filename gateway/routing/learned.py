@@ -90,8 +90,10 @@ class Cell:
 def pull_together(cells: Sequence[Cell]) -> None:
     """Lets effects that have a cause in common, such as a machine that is not as its profile says, believe half of
     what the others have observed, as long as they have observed little themselves."""
-    weight = sum(cell.weight for cell in cells)
-    total = sum(cell.sum for cell in cells)
+    weight = total = 0.0
+    for cell in cells:
+        weight += cell.weight
+        total += cell.sum
     for cell in cells:
         center = LIKENESS * (total - cell.sum) / (weight - cell.weight + _PART_PRIOR)
         if center != cell.center:

@@ -92,7 +92,7 @@ def _margin(best: Candidate, other: Candidate, task: Task | None, away: bool) ->
 
 def tie_margin(best: Candidate, other: Candidate) -> float:
     """Seconds below which two pools are equal."""
-    doubt = math.hypot(best.uncertainty, other.uncertainty) / math.sqrt(2.0)
+    doubt = math.hypot(best.curve.tpot.uncertainty, other.curve.tpot.uncertainty) / math.sqrt(2.0)
     margin = best.total * max(TIE_SHARE, min(doubt, COLD))
     if other.terms.running < 1.0:
         margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD) ** 2)

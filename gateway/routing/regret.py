@@ -15,7 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.routing.curves import Curves
-from gateway.types import Outcome, Result, Task
+from gateway.types import Outcome, Task
+from gateway.words import OK
 
 MOST_ROWS = 4096
 
@@ -48,7 +49,7 @@ class Regret:
     def observe(self, outcome: Outcome) -> float | None:
         """Adds one outcome and returns its regret in seconds; None where there is nothing to compare."""
         decision, usage = outcome.decision, outcome.usage
-        if outcome.result is not Result.OK or decision is None or usage is None:
+        if outcome.result is not OK or decision is None or usage is None:
             return None
         estimate, tokens = outcome.estimate, usage.completion_tokens
         task, planned = (estimate.task, estimate.output_tokens) if estimate else (Task.UNKNOWN, 1.0)

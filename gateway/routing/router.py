@@ -94,16 +94,16 @@ class Router:
         place = None
         if thread and goes_on(features, hints):
             place = state.sticky.find(name, thread, state.clock(), routing.stickiness)
-        candidates, costs = self._candidates(model, features, estimate, view, key, place)
+        candidates, costs, barred = self._candidates(model, features, estimate, view, key, place)
         # A pool that the key may not use stays out, even where gates and rules are relaxed below.
         open_ = candidates if key is None or key.pools is None else [c for c in candidates if c.pool.name in key.pools]
         if not open_:
             raise Forbidden(f"key {key.name if key else ''!r} may use no pool of `{model.name}`", param="model")
-        able = free = [c for c in open_ if c.out is None]
-        if len(free) < len(open_):
+        able = free = open_
+        if barred:
             able = [c for c in open_ if c.can]
             # If no pool can serve it, the back end's own refusal is the right answer, so no gate applies.
-            free = free or able or open_
+            free = [c for c in open_ if c.out is None] or able or open_
         rule = next((r for r in routing.rules if r.when.matches(facts)), None) if routing.rules else None
         chosen, reason, detail = free, None, ""
         if rule or hints.pool:
@@ -162,9 +162,9 @@ class Router:
         view: LoadView,
         key: AccessKey | None,
         place: Place | None,
-    ) -> tuple[list[Candidate], list[PoolCost]]:
-        """The model's pools, each with its cost."""
-        found, costs = [], []
+    ) -> tuple[list[Candidate], list[PoolCost], bool]:
+        """The model's pools, the cost of each, and whether any of them is out."""
+        found, costs, barred = [], [], False
         tokens, task, prompt, fleet = estimate.output_tokens, estimate.task, features.input_tokens, self._fleet
         for pool, curve in self._pools[model.name]:
             name = pool.name
@@ -179,10 +179,11 @@ class Router:
                 there = curve.terms(tokens, task, prompt, load, min(place.tokens, prompt - 1))
                 settled = there.wait + there.first + there.decode + (there.imposed if fleet else 0.0)
                 cost = settled + (cost - settled) / (1.0 + turns_to_come(features))
-            out = cannot or state_gate(load)
+            if (out := cannot or state_gate(load)) is not None:
+                barred = True
             found.append(Candidate(pool, curve, terms, cost, cannot is None, out))
             costs.append(make(PoolCost, (name, pool.kind, own, out, terms)))
-        return found, costs
+        return found, costs, barred
 
     def _narrow(
         self, free: list[Candidate], able: list[Candidate], open_: list[Candidate], rule: Rule | None, hints: Hints

@@ -12,7 +12,8 @@ from array import array
 from math import inf
 from typing import NamedTuple
 
-from gateway.types import Features, Hints, Outcome, Result
+from gateway.types import Features, Hints, Outcome
+from gateway.words import OK
 
 STAY = 0.25
 """A conversation moves to another pool only where that saves more than this share of the time."""
@@ -73,7 +74,7 @@ class Sticky:
             return
         key = hash((decision.model, decision.thread))
         row = self._row_of(key)
-        if outcome.result is not Result.OK or outcome.attempts > 1:
+        if outcome.result is not OK or outcome.attempts > 1:
             if row is not None:
                 self._at[row] = -inf
             return

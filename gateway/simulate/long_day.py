@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import as_completed
 from functools import cache
+from math import cos, log, sin, sqrt, tau
 from random import Random
 from typing import Any
 
@@ -90,10 +91,13 @@ def _prompts(seed: int) -> Prompts:
 def _jobs(
     prompts: Prompts, rate: float, begin: float, seconds: float, whole: float, rng: Random
 ) -> list[Job]:  # fmt: skip
-    draw, random, gauss, at, jobs = chooser(MIXES[MIX].shares), rng.random, rng.gauss, 0.0, []
+    draw, random, at, jobs = chooser(MIXES[MIX].shares), rng.random, 0.0, []
     while at < seconds:
-        # `rng.choice` takes twice as long, and a day has millions of requests.
+        # `rng.choice` takes twice as long, and a day has millions of requests. So do two calls of `rng.gauss`, which
+        # draws its numbers in such pairs (Box and Muller).
         prompt, median, spread = prompts[draw(rng)][int(PROMPTS * random())]
-        jobs.append(Job(at, prompt, answer_tokens(median, spread, rng), gauss(0.0, 1.0), random()))
-        at += rng.expovariate(rate * day_rate(begin + at / whole))
+        angle, size = tau * random(), sqrt(-2.0 * log(1.0 - random()))
+        tokens = answer_tokens(median, spread, cos(angle) * size)
+        jobs.append(Job(at, prompt, tokens, sin(angle) * size, random()))
+        at -= log(1.0 - random()) / (rate * day_rate(begin + at / whole))
     return jobs

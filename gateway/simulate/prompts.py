@@ -122,7 +122,7 @@ def make_prompts(kind: str, number: int, estimator: Estimates, rng: Random) -> l
     """Warms the estimator, then makes `number` prompts of a class: (prompt, log-median, log-spread of its answers)."""
     warm = [_make(kind, rng) for _ in range(min(number, 150))]
     for features, template, median in warm:
-        teach(estimator, features, template.task, answer_tokens(median, template.within, rng))
+        teach(estimator, features, template.task, answer_tokens(median, template.within, rng.gauss(0.0, 1.0)))
     made = [_make(kind, rng) for _ in range(number)]
     return [
         (Prompt(features, estimator.estimate(features), template.task, kind, NO_HINTS), median, template.within)
@@ -155,9 +155,9 @@ def features_of(body: Mapping[str, Any]) -> Features:
     return extract(parse_body(orjson.dumps(body)), Api.CHAT, NO_HINTS)
 
 
-def answer_tokens(log_median: float, spread: float, rng: Random) -> int:
-    """The length of one answer in tokens, log-normal around its prompt's median."""
-    tokens = round(math.exp(log_median + spread * rng.gauss(0.0, 1.0)))
+def answer_tokens(log_median: float, spread: float, deviate: float) -> int:
+    """The length of one answer in tokens, log-normal around its prompt's median; `deviate` is standard normal."""
+    tokens = round(math.exp(log_median + spread * deviate))
     return tokens if tokens > 1 else 1
 
 

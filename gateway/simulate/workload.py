@@ -59,7 +59,7 @@ def mixed(name: str, spec: MixSpec, number: int, make_estimator: MakeEstimator, 
     draw, at, jobs = chooser(spec.shares), 0.0, []
     for index in range(number):
         prompt, median, spread = rng.choice(prompts[draw(rng)])
-        jobs.append(_job(at, prompt, answer_tokens(median, spread, rng), rng))
+        jobs.append(_job(at, prompt, answer_tokens(median, spread, rng.gauss(0.0, 1.0)), rng))
         at += rng.expovariate(_busy(index / number, spec.burst))
     return Workload(name=name, jobs=tuple(jobs), mixed=spec.mixed, learned=estimator.snapshot())
 
@@ -83,7 +83,7 @@ def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: in
         which = rng.randrange(len(open_ones))
         key, context, turns, had = open_ones[which]
         prompt, median, spread = rng.choice(prompts)
-        tokens = answer_tokens(median, spread, rng)
+        tokens = answer_tokens(median, spread, rng.gauss(0.0, 1.0))
         features = replace(
             prompt.features, input_tokens=context, turns=2 + 2 * had, thread_key=key, after_tool=had > 0
         )  # fmt: skip
@@ -126,7 +126,7 @@ def day(number: int, make_estimator: MakeEstimator, seed: int = 1) -> Workload:
     draw, at, jobs = chooser(spec.shares), 0.0, []
     for _ in range(number):
         prompt, median, spread = rng.choice(prompts[draw(rng)])
-        jobs.append(_job(at, prompt, answer_tokens(median, spread, rng), rng))
+        jobs.append(_job(at, prompt, answer_tokens(median, spread, rng.gauss(0.0, 1.0)), rng))
         at += rng.expovariate(day_rate(at / number))
     return Workload(name="day", jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 

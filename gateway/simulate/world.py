@@ -17,13 +17,13 @@ from gateway.policy.schema import Policy
 from gateway.routing.cost import prompt_of, work_of
 from gateway.simulate.engine import SimEngine
 from gateway.simulate.job import Job
-from gateway.types import Decision, LoadView, Outcome, Result, Usage
+from gateway.types import Decision, LoadView, Outcome, Usage
 from gateway.upstream.client import Connector, ConnectorStatistics, Extra, Headers, Response, Timeouts
 from gateway.upstream.fair import UNIT, FairQueue, Work
 from gateway.upstream.lease import Lease
 from gateway.upstream.pools import Pools
+from gateway.words import OK
 
-_OK = Result.OK
 TELEMETRY = 2.0
 """Seconds between scrapes of the engines' acceptance counters."""
 LEAST_STEPS = 200.0
@@ -198,7 +198,7 @@ class World:
         for job in engine.advance():
             lease, decision = job.lease, job.decision
             assert lease is not None
-            lease.release(_OK)
+            lease.release(OK)
             if decision is not None and decision.pool == lease.pool:
                 arm.observe(job, lease.endpoint.url)
             job.lease = job.decision = None
@@ -260,7 +260,7 @@ def outcome_of(job: Job, decision: Decision, endpoint: str) -> Outcome:
     usage = Usage(prompt_tokens=features.input_tokens, completion_tokens=job.tokens, cached_tokens=job.cached)
     return Outcome(
         request_id="",
-        result=Result.OK,
+        result=OK,
         status=200,
         started=job.at,
         ended=job.ended,

@@ -32,11 +32,9 @@ def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endp
         endpoints = two_of(endpoints, rng)
     best = endpoints[0]
     best_load = -1.0
-    ties, busy = 1, 0
+    ties = 1
     for endpoint in endpoints:
-        breaker = endpoint.breaker
-        weight = endpoint.weight if breaker.ramp_from is None else endpoint.share(now)
-        busy += endpoint.in_flight
+        weight = endpoint.weight if endpoint.breaker.ramp_from is None else endpoint.share(now)
         load = (endpoint.in_flight + 1) / weight
         if load < best_load or best_load < 0.0:
             best, best_load, ties = endpoint, load, 1
@@ -45,7 +43,7 @@ def least_loaded(endpoints: Sequence[Endpoint], rng: Random, now: float) -> Endp
             ties += 1
             if rng.random() * ties < 1:
                 best = endpoint
-    if not busy and ties < len(endpoints):
+    if not best.in_flight and ties < len(endpoints) and not any(endpoint.in_flight for endpoint in endpoints):
         # Endpoints that are coming back or in doubt get none until the others are busy.
         steady = [endpoint for endpoint in endpoints if endpoint.breaker.ramp_from is None]
         if len(steady) > 1:

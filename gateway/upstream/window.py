@@ -11,12 +11,14 @@ BUCKETS = 10
 class Window:
     """Events, and how many of them were marked, within the last `span` seconds. Time is an argument."""
 
-    __slots__ = ("_at", "_marks", "_totals", "_width", "marked", "span", "total")
+    __slots__ = ("_at", "_ends", "_marks", "_totals", "_width", "marked", "span", "total")
 
     def __init__(self, span: float) -> None:
         self.span = span
         self._width = span / BUCKETS
         self._at = 0
+        self._ends = self._width
+        """When the newest bucket ends."""
         self._totals = [0] * BUCKETS
         self._marks = [0] * BUCKETS
         self.total = 0
@@ -24,14 +26,14 @@ class Window:
 
     def add(self, now: float, count: int = 1, marked: int = 0) -> None:
         """Counts events, and separately how many are marked; what a mark means is up to the owner."""
-        at = int(now / self._width)
-        if at != self._at:
+        if now >= self._ends:
             self.advance(now)
         slot = self._at % BUCKETS
         self._totals[slot] += count
-        self._marks[slot] += marked
         self.total += count
-        self.marked += marked
+        if marked:
+            self._marks[slot] += marked
+            self.marked += marked
 
     def advance(self, now: float) -> None:
         """Drops what is older than the window; call before reading `total` or `marked`. Never goes back."""
@@ -45,6 +47,7 @@ class Window:
             self.marked -= self._marks[slot]
             self._totals[slot] = self._marks[slot] = 0
         self._at = at
+        self._ends = (at + 1) * self._width
 
     def clear(self) -> None:
         self._totals = [0] * BUCKETS
