@@ -244,7 +244,9 @@ def adopt(core: Core, active: Active) -> None:
 def make_connector(endpoint: Endpoint, pool: Pool) -> Connector:
     """The connector for one endpoint of the policy."""
     host = endpoint.host if isinstance(endpoint, FoundEndpoint) else None
-    return connect(endpoint.url, host=host, limit=pool.limits.connections)
+    limit = pool.limits.connections
+    # One more than requests may have (`Endpoint.room`): a health probe must take none of theirs.
+    return connect(endpoint.url, host=host, limit=limit + 1 if limit else 0)
 
 
 def replica_name(port: int, env: Mapping[str, str]) -> str:

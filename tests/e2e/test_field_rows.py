@@ -99,3 +99,20 @@ async def test_what_a_drafting_engine_refuses_keeps_off_it_on_any_path(path: str
             assert (await ask(running.url, chat(), path)).header("x-gateway-pool") == "mtp"
             for more in ({"min_p": 0.1}, {"logit_bias": {"1": 1}}):
                 assert (await ask(running.url, chat(**more), path)).header("x-gateway-pool") == "plain"
+
+
+async def test_a_probe_takes_no_connection_from_requests() -> None:
+    """POOL-01: with as many requests as `limits.connections` allows, a health probe that runs refuses none of them."""
+
+    async def answer(call: Call) -> None:
+        if call.request.target == b"/health":
+            await call.hang()
+        await completion(3, 5)(call)
+
+    async with Stub(answer) as stub:
+        policy = one_pool(stub.url, extra=", limits: {connections: 1}, health: {interval: 1s}")
+        async with gateway(policy) as running:
+            await stub.until(lambda: len(stub.requests) == 1)
+
+            assert (await ask(running.url, chat())).status == 200
+            assert [request.target for request in stub.requests[:2]] == [b"/health", b"/v1/chat/completions"]
