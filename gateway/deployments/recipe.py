@@ -60,8 +60,8 @@ class Recipe:
         return self.wish.load.draft_tokens > 0
 
 
-STEPS_AHEAD = 2
-"""Steps' worth of prompts that keep an engine busy; `gateway.upstream.prefill` holds back the rest."""
+STEPS_AHEAD = 1.5
+"""Steps' worth of prompts that an engine is sent; `gateway.upstream.prefill` holds back the rest."""
 CONTEXTS = (131072, 65536, 32768, 16384, 8192, 4096, 2048)
 """Context lengths to fall back to."""
 
@@ -214,9 +214,10 @@ def _notes(wish: Wish, known: Catalog, remark: str | None) -> Iterator[str]:
         yield "a drafter beside a quantised target may draft badly (vllm-project/vllm#41789): watch the acceptance rate"
     if mtp and load.fp8_cache and wish.version < engines.fp8_cache_mtp_from:
         yield f"an fp8 KV cache reaches the drafter correctly from vLLM {engines.fp8_cache_mtp_from} on"
-    if load.batched_tokens * STEPS_AHEAD != Limits().prefill:
+    prompts = round(load.batched_tokens * STEPS_AHEAD)
+    if prompts != Limits().prefill:
         # vLLM tells the size of its steps nowhere, so that the gateway cannot find out.
-        yield f"the pool's policy needs `limits: {{prefill: {load.batched_tokens * STEPS_AHEAD}}}`, two of its steps"
+        yield f"the pool's policy needs `limits: {{prefill: {prompts}}}`, {STEPS_AHEAD:g} of its steps"
     if wish.place.is_mig:
         yield "one slice for each container, and no MIG UUID in CUDA_VISIBLE_DEVICES"
 

@@ -77,9 +77,9 @@ class Limits(Section):
     queue: Whole = 1024
     queue_wait: SecondsOrZero = 30.0
     """0s: nothing waits."""
-    prefill: Whole = 16384
-    """Prompt tokens at one endpoint that wait for their first token; further requests wait here, shortest first. Twice
-    the engine's `--max-num-batched-tokens`, which vLLM tells nowhere."""
+    prefill: Whole = 12288
+    """Prompt tokens at one endpoint that wait for their first token; further requests wait here, shortest first. One
+    and a half times the engine's `--max-num-batched-tokens`, which vLLM tells nowhere."""
 
 
 class Health(Section):

@@ -29,6 +29,7 @@ def gpu_chapter(found: Mapping[str, Any]) -> Report:
         tables=(
             *(_table(about) for about in found.values()),
             _prompts(prompts),
+            _prompt_limits(prompts["limits"]),
             _graphs(single),
             _latency(single),
             _verbs(single),
@@ -71,6 +72,27 @@ def _prompts(found: Mapping[str, Any]) -> Table:
     columns = ("trace", "engine", "rate", "requests each", *times)
     note = f"By arrival to in turn (limits.prefill). Hardware: {found['about']['note']}"
     return Table("Prompts in turn, E4B, measured", columns, tuple(rows), note)
+
+
+def _prompt_limits(found: Mapping[str, Any]) -> Table:
+    """How many prompt tokens an engine should be sent."""
+    columns = (
+        "limits.prefill",
+        "requests",
+        "mean ms",
+        "by round",
+        "p95 ms",
+        "p99 ms",
+        "first token, mean ms",
+        "p95 ms",
+    )
+    rows = []
+    for arm in found["arms"]:
+        whole, first = arm["whole_ms"], arm["first_ms"]
+        figures = (*(f"{whole[name]}" for name in ("p95", "p99")), f"{first['mean']}", f"{first['p95']}")
+        rounds = ", ".join(str(mean) for mean in arm["rounds_ms"])
+        rows.append((str(arm["prefill"]), str(arm["requests"]), str(whole["mean"]), rounds, *figures))
+    return Table("Prompts in turn: how many at once, measured", columns, tuple(rows), found["note"])
 
 
 def _prompts_plot(found: Mapping[str, Any]) -> Plot:

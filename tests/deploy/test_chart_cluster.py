@@ -218,8 +218,8 @@ def test_helm_renders_what_is_committed(name: str) -> None:
 @pytest.mark.parametrize(
     ("words", "defaults", "limit"),
     [
-        (["--max-num-batched-tokens", "2048"], {}, 4096),
-        (["--max-num-batched-tokens=2048"], {}, 4096),
+        (["--max-num-batched-tokens", "2048"], {}, 3072),
+        (["--max-num-batched-tokens=2048"], {}, 3072),
         (["--max-num-batched-tokens", "2k"], {}, None),
         ([], {}, None),
         (["--max-num-batched-tokens", "2048"], {"limits": {"prefill": 0}}, None),
@@ -229,7 +229,7 @@ def test_helm_renders_what_is_committed(name: str) -> None:
 def test_the_limit_on_prompts_follows_the_engines_arguments(
     words: list[str], defaults: dict[str, Any], limit: int | None
 ) -> None:
-    """Two steps; left alone where the arguments do not tell a step's size, or the policy says a limit for all."""
+    """One and a half steps; left alone where the arguments do not tell a step's size, or the policy says a limit for all."""
     made = chart.documents(
         {
             "pools": [

@@ -68,7 +68,7 @@ def test_the_gateways_limit_on_prompts_follows_the_steps_size() -> None:
 
     assert Limits().prefill == STEPS_AHEAD * usual.wish.load.batched_tokens
     assert not any("prefill" in note for note in usual.notes)
-    assert any("limits: {prefill: 4096}" in note for note in small.notes)
+    assert any("limits: {prefill: 3072}" in note for note in small.notes)
 
 
 @pytest.mark.parametrize("recipe", EVERY, ids=lambda recipe: f"{recipe.wish.model.name}-{recipe.wish.place.name}")

@@ -29,7 +29,7 @@ mtp-gateway/pool: {{ (index . 1).name }}
 {{- join "," $parts }}
 {{- end }}
 
-{{- /* A pool's limits.prefill: two steps of its engines; empty where their arguments do not say a step's size. */}}
+{{- /* A pool's limits.prefill: 1.5 steps of its engines; empty where their arguments do not say a step's size. */}}
 {{- define "mtp.pool.prefill" -}}
 {{- $step := "" }}
 {{- $before := "" }}
@@ -38,7 +38,7 @@ mtp-gateway/pool: {{ (index . 1).name }}
   {{- if hasPrefix "--max-num-batched-tokens=" . }}{{ $step = trimPrefix "--max-num-batched-tokens=" . }}{{ end }}
   {{- $before = . }}
 {{- end }}
-{{- if regexMatch "^[0-9]+$" $step }}{{ mul 2 (int64 $step) }}{{ end -}}
+{{- if regexMatch "^[0-9]+$" $step }}{{ div (mul 3 (int64 $step)) 2 }}{{ end -}}
 {{- end }}
 
 {{- define "mtp.confined" -}}
