@@ -1,10 +1,10 @@
 """Prompts before one engine, shortest first: what an engine is sent beyond 1.5 steps' worth waits here instead.
 
-An engine computes prompts in the order in which they came, some thousand tokens a step. With a step's worth and half
-of another it has its next step's prompts in time, and whatever else it is sent only stands in its queue, where a short prompt waits for all the long
-ones that came before. So once `limit` tokens wait there for their first token, further requests wait here. They keep
-their slots: nothing is refused for it, and nothing is decided anew. They go on in the order of `fair.FairQueue`, with
-the prompt's tokens as work.
+An engine computes prompts in the order in which they came, some thousand tokens a step. With a step's worth and half of
+another it has its next step's prompts in time, and whatever else it is sent only stands in its queue, where a short
+prompt waits for all the long ones that came before. So once `limit` tokens wait there for their first token, further
+requests wait here. They keep their slots: nothing is refused for it, and nothing is decided anew. They go on in the
+order of `fair.FairQueue`, with the prompt's tokens as work.
 
 A stream's prompt is computed when its first byte comes; if nothing comes, it counts for `SLACK` times the expected
 time, so that a lost request does not hold others up for longer. Of a whole (non-stream) answer nothing tells: its first

@@ -57,7 +57,7 @@ def test_measured_arms_stand_with_their_hardware() -> None:
     """One table and one plot a measured model, never without what it ran on."""
     report = gpu_chapter(gpu_figures())
 
-    assert len(report.tables) == len(report.plots) + 3 >= 7
+    assert len(report.tables) == len(report.plots) + 4 >= 8
     assert all("NVIDIA" in table.note for table in report.tables)
     assert all(len(row) == len(table.columns) for table in report.tables for row in table.rows)
 

@@ -229,7 +229,7 @@ def test_helm_renders_what_is_committed(name: str) -> None:
 def test_the_limit_on_prompts_follows_the_engines_arguments(
     words: list[str], defaults: dict[str, Any], limit: int | None
 ) -> None:
-    """One and a half steps; left alone where the arguments do not tell a step's size, or the policy says a limit for all."""
+    """1.5 steps; left alone where the arguments do not tell a step's size, or the policy says a limit for all."""
     made = chart.documents(
         {
             "pools": [
