@@ -45,7 +45,7 @@ from gateway.request.tokens import TokenEstimator
 from gateway.routing.state import RoutingState
 from gateway.settings import Settings, resolve
 from gateway.sharing import Sharing, local_view
-from gateway.state.board import Board, open_board
+from gateway.state.board import shared_counts
 from gateway.state.home import open_store
 from gateway.state.snapshot import Snapshots
 from gateway.telemetry.fetch import ConnectorFetch
@@ -205,14 +205,6 @@ def compose(
     if settings.shadow_policy:
         hindsight.cast_shadow(settings.shadow_policy, env, watch, clock)
     return core, watch, hindsight
-
-
-def shared_counts(settings: Settings, env: Mapping[str, str]) -> Board | None:
-    """Where the workers of this gateway count together, if there is no Redis to do it."""
-    folder = env.get(DIRECTORY)
-    if not folder or settings.workers == 1 or settings.redis_url:
-        return None
-    return open_board(Path(folder) / "in-flight", settings.workers)
 
 
 def observing(tracer: Tracer | None) -> tuple[Observer, ...]:

@@ -13,10 +13,12 @@ import logging
 import mmap
 import os
 from array import array
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from gateway.exposition import worker_number
+from gateway.exposition import DIRECTORY, worker_number
+from gateway.settings import Settings
 
 log = logging.getLogger("gateway.state")
 
@@ -87,10 +89,16 @@ class Board:
         return None
 
 
-def open_board(folder: Path, workers: int) -> Board | None:
-    """The board in a folder of the workers' own; None, and a line in the log, where there can be none."""
+def shared_counts(settings: Settings, env: Mapping[str, str]) -> Board | None:
+    """The board of the workers of this gateway; None where one worker or Redis counts for all.
+
+    None as well, and a line in the log, where there can be no file.
+    """
+    folder = env.get(DIRECTORY)
+    if not folder or settings.workers == 1 or settings.redis_url:
+        return None
     try:
-        return Board(folder, workers)
+        return Board(Path(folder) / "in-flight", settings.workers)
     except OSError as error:
         log.warning("workers cannot share counts; each has its equal share of `in_flight`: %s", error)
         return None

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from gateway.state import board
-from gateway.state.board import Board, Place, open_board
+from gateway.exposition import DIRECTORY
+from gateway.settings import resolve
+from gateway.state.board import Board, Place, shared_counts
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -66,7 +68,19 @@ def test_a_disk_that_cannot_hold_it_is_told_and_no_reason_not_to_serve(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The limits are then divided among the workers."""
-    (tmp_path / "b").write_text("in the way")
+    env = {DIRECTORY: str(tmp_path)}
+    assert shared_counts(resolve({"workers": 2}, {}), env) is not None
+    (tmp_path / "in-flight" / "counts").unlink()
+    (tmp_path / "in-flight" / "counts").mkdir()
 
-    assert open_board(tmp_path / "b", 2) is None
+    assert shared_counts(resolve({"workers": 2}, {}), env) is None
     assert "equal share" in caplog.text
+
+
+def test_one_worker_or_redis_needs_no_board(tmp_path: Path) -> None:
+    """Nothing is written then."""
+    env = {DIRECTORY: str(tmp_path)}
+    assert shared_counts(resolve({"workers": 1}, {}), env) is None
+    assert shared_counts(resolve({"workers": 2, "redis_url": "redis://127.0.0.1:1"}, {}), env) is None
+    assert shared_counts(resolve({"workers": 2}, {}), {}) is None
+    assert not list(tmp_path.iterdir())
