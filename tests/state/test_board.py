@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.state import board
 from gateway.exposition import DIRECTORY
 from gateway.settings import resolve
+from gateway.state import board
 from gateway.state.board import Board, Place, shared_counts
 
 SPAWN = multiprocessing.get_context("spawn")
