@@ -171,7 +171,7 @@ class Curves:
         keys, firsts = (bucket_of(running), task), (bucket_of(begun),)
         waits = terms.wait > first
         after = total - until_first
-        if streamed and (tokens == 1 or after > min(0.2 * decode, _LIVELY)):
+        if streamed and (tokens == 1 or after > _LIVELY or after > 0.2 * decode):
             if not waits:
                 curve.ttft.learn(until_first / first, firsts, 1.0)
             if tokens > 1:

@@ -20,7 +20,8 @@ from gateway.types import CostTerms, Estimate, PoolKind, Reason, Task
 
 _TOTAL = attrgetter("total")
 # Looking up a member of an enum takes longer than many a comparison (CPython 3.11), and every request comes here.
-_PLAIN, _MTP, _FASTER = PoolKind.PLAIN, PoolKind.MTP, Reason.FASTER
+_PLAIN, _MTP, _FASTER, _TIE = PoolKind.PLAIN, PoolKind.MTP, Reason.FASTER, Reason.TIE
+_ROOT_2 = math.sqrt(2.0)
 TIE_SHARE = 0.01
 """Differences below this share are ties, however much has been measured."""
 TIE_SECONDS = 0.1
@@ -59,7 +60,9 @@ def rank(
     wanted = _MTP if long else _PLAIN
     if routing.objective == "static":
         return sorted(candidates, key=lambda c: (c.pool.kind is not wanted, c.total)), Reason.THRESHOLD
-    ranked = sorted(candidates, key=_TOTAL)
+    # Most models have two pools, and often the first is the better.
+    in_order = len(candidates) == 2 and candidates[0].total <= candidates[1].total
+    ranked = candidates if in_order else sorted(candidates, key=_TOTAL)
     best = ranked[0]
     if len(ranked) == 1 or best.pool.kind is wanted:
         if away:
@@ -74,7 +77,7 @@ def rank(
         away.add((model, long))
         return ranked, _FASTER
     away.discard((model, long))
-    return [other, *(c for c in ranked if c is not other)], Reason.TIE
+    return [other, *(c for c in ranked if c is not other)], _TIE
 
 
 def _margin(best: Candidate, other: Candidate, task: Task | None, away: bool) -> float:
@@ -92,8 +95,8 @@ def _margin(best: Candidate, other: Candidate, task: Task | None, away: bool) ->
 
 def tie_margin(best: Candidate, other: Candidate) -> float:
     """Seconds below which two pools are equal."""
-    doubt = math.hypot(best.curve.tpot.uncertainty, other.curve.tpot.uncertainty) / math.sqrt(2.0)
-    margin = best.total * max(TIE_SHARE, min(doubt, COLD))
+    doubt = math.hypot(best.curve.tpot.uncertainty, other.curve.tpot.uncertainty) / _ROOT_2
+    margin = best.total * (COLD if doubt > COLD else doubt if doubt > TIE_SHARE else TIE_SHARE)
     if other.terms.running < 1.0:
         margin = max(margin, TIE_SECONDS * min(1.0, doubt / COLD) ** 2)
     return margin

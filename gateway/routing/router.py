@@ -179,8 +179,9 @@ class Router:
                 there = curve.terms(tokens, task, prompt, load, min(place.tokens, prompt - 1))
                 settled = there.wait + there.first + there.decode + (there.imposed if fleet else 0.0)
                 cost = settled + (cost - settled) / (1.0 + turns_to_come(features))
-            if (out := cannot or state_gate(load)) is not None:
-                barred = True
+            out = None
+            if cannot is not None or load.full or not load.up:
+                barred, out = True, cannot or state_gate(load)
             found.append(Candidate(pool, curve, terms, cost, cannot is None, out))
             costs.append(make(PoolCost, (name, pool.kind, own, out, terms)))
         return found, costs, barred

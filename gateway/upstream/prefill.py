@@ -118,7 +118,7 @@ class Prefill:
         """Call at a request's first byte and at its end: its prompt is computed, or nobody waits for it any more."""
         if (sent := self._sent.pop(owner, None)) is not None:
             self.tokens -= sent[0].tokens
-        elif (held := self._waiting.pop(owner, None)) is not None:
+        elif self._waiting and (held := self._waiting.pop(owner, None)) is not None:
             self._queue.remove(held)
         if self._waiting:
             self.serve()
