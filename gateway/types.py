@@ -234,6 +234,8 @@ class PoolLoad(NamedTuple):
     full: bool = False
     window: int | None = None
     """The smallest context length that its endpoints report, in tokens; None if none reports one."""
+    since: float | None = None
+    """Seconds since the newest request was sent to the pool's only endpoint; None where it has several or is full."""
 
 
 class LoadView(Protocol):
@@ -266,8 +268,7 @@ class Usage:
 
 @keyword_record
 class Outcome:
-    """Everything that is known once a request is over. `api.exchange` makes it; metrics, logs and learning read it.
-    Times are seconds of the gateway's monotonic clock."""
+    """All that is known once a request is over, made by `api.exchange`. Times are the monotonic clock's seconds."""
 
     request_id: str
     result: Result

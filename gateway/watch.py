@@ -91,6 +91,7 @@ class Watch:
             waiting=own.waiting + queued,
             full=own.full,
             window=foreign.window,
+            since=own.since,
         )
 
     def observe(self, outcome: Outcome) -> None:

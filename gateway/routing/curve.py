@@ -24,6 +24,12 @@ follow from the pool's balance B = W T for W decode steps per second by differen
 = decode + imposed, so that a request's cost is what it adds to the mean number in the system. By Little's law the sum
 of all times is least where every request takes the pool of least own and imposed time: the marginal cost, which tells
 a system's optimum from the equilibrium of the selfish.
+
+At light load the mean 1 - p hides what decides: prompts that are sent together share one pause, so right behind another
+prompt a short one stalls nobody, and on a pool that has had none for a step it stalls all n. Where the d seconds since
+the newest prompt are known, the stall is F' (1 - p) min(d / T, 1) + tau in place of F (1 - p) + tau. F' is what the
+prompt's own tokens leave of the pause, so nothing for a long one. 1 - p stays that of a whole step: where this request
+does not begin a pause, one of the next does, for each that goes elsewhere makes this pool the better one.
 """
 
 from __future__ import annotations
@@ -70,8 +76,8 @@ class Curve:
     """One (pool, model). Seconds everywhere."""
 
     __slots__ = (
-        "_context", "_fixed", "_lengths", "_mtp_context", "_paced", "_paces", "_rate", "_rest", "_scale", "_steps", "k",
-        "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft", "up",
+        "_context", "_fixed", "_least", "_lengths", "_mtp_context", "_paced", "_paces", "_rate", "_rest", "_scale",
+        "_steps", "k", "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft", "up",
     )  # fmt: skip
 
     def __init__(self, pool: str, model: str, profile: Profile, k: int, mix: Mix) -> None:
@@ -91,7 +97,8 @@ class Curve:
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
         self._rate = profile.prefill.tokens_per_second
-        self._fixed = max(profile.prefill_stall_seconds(0.0, k) - USUAL_PROMPT / self._rate, 0.0)
+        self._least = profile.prefill_stall_seconds(0.0, k)
+        self._fixed = max(self._least - USUAL_PROMPT / self._rate, 0.0)
         self._mtp_context = profile.decode.mtp_context / 1e6 if k else 0.0
         self._lengths = {task: profile.mean_acceptance_length(task, k) for task in Task}
         self._rest = {task: _rest(profile, task, k) for task in Task}
@@ -103,7 +110,7 @@ class Curve:
         self, tokens: float, task: Task, input_tokens: float, load: PoolLoad, cached: float = 0.0
     ) -> CostTerms:  # fmt: skip
         """The cost of one request at this load. Makes no I/O and changes nothing."""
-        up, in_flight, waiting, _, _ = load
+        up, in_flight, waiting, _, _, since = load
         mix = self.mix
         up = up or 1
         others = in_flight / up
@@ -117,6 +124,10 @@ class Curve:
         first = slower * (STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
         saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
         wait = waiting / up * (mix.residence or first) / max(others, 1.0) if waiting else 0.0
+        if since is not None and mix.settled:
+            stall = fresh / self._rate
+            if stall < self._least:
+                stall += (self._least - stall) * alone * (since / step if since < step else 1.0)
         decode = imposed = elastic = 0.0
         if tokens > 1.0:
             steps = self.steps(tokens - 1.0, task) if self.k else tokens - 1.0

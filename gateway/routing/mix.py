@@ -15,7 +15,8 @@ from copy import copy
 
 RATE_SECONDS = 10.0
 RATE_JOINS = 100.0
-"""What rates are averaged over: so many seconds, or as long as so many prompts take to come."""
+LEAST_SECONDS = 1.0
+"""What rates are averaged over: so many seconds, or as long as so many prompts take to come, but no less than this."""
 MOST_STALLED = 0.8
 """Largest share of the time that prompts may take."""
 
@@ -33,6 +34,7 @@ class Mix:
         "others",
         "prompts",
         "residence",
+        "settled",
         "squares",
         "version",
     )
@@ -52,6 +54,8 @@ class Mix:
         """Prompts per second."""
         self.prompts = 0.0
         """Share of the time that their tokens take."""
+        self.settled = False
+        """Whether the rates have been looked at for long enough to say something."""
         self.version = 0
         """Counts the looks at the rates."""
         self._joins = self._prompts = 0.0
@@ -118,6 +122,7 @@ class Mix:
         if passed <= 0.0:
             return
         self._age += passed
+        self.settled = self._age >= LEAST_SECONDS
         share = self._share(passed)
         self.joins += share * (self._joins / passed - self.joins)
         self.prompts += share * (min(self._prompts / passed, MOST_STALLED) - self.prompts)
@@ -127,5 +132,5 @@ class Mix:
     def _share(self, passed: float) -> float:
         """How much the last `passed` seconds count: as in a mean over `RATE_SECONDS`, or over less where much comes. In
         the beginning, as in the mean of all seconds so far."""
-        window = max(1.0, min(RATE_SECONDS, RATE_JOINS / self.joins)) if self.joins else RATE_SECONDS
+        window = max(LEAST_SECONDS, min(RATE_SECONDS, RATE_JOINS / self.joins)) if self.joins else RATE_SECONDS
         return max(1.0 - math.exp(-passed / window), min(passed / self._age, 1.0) if self._age < window else 0.0)

@@ -28,9 +28,10 @@ class SharedLimit:
 
 
 class Holder(Protocol):
-    """The pool of a lease: its count of requests, and what to call when a slot becomes free."""
+    """The pool of a lease: its count of requests, when the newest came, and what to call when a slot becomes free."""
 
     in_flight: int
+    newest: float
 
     @property
     def name(self) -> str: ...
@@ -96,6 +97,7 @@ class Lease:
         endpoint.started += 1
         endpoint.leases.add(self)
         holder.in_flight += 1
+        holder.newest = now
         # Remembered, because a reload may give the endpoint another one before this ends.
         self._shared = endpoint.shared
         if self._shared is not None:

@@ -45,6 +45,9 @@ class Pool:
         self.policy = policy
         self.endpoints: tuple[Endpoint, ...] = ()
         self.in_flight = 0
+        self.newest = -math.inf
+        """When the newest lease was taken."""
+        self._single = False
         self.ready = 0
         """Endpoints that are `ready`; `changed` keeps it up to date, so that no request has to count them."""
         self.waiting = 0
@@ -75,6 +78,7 @@ class Pool:
         self.endpoints = endpoints
         self.budget.share = policy.retry.budget
         self._limit = policy.limits.in_flight
+        self._single = len(endpoints) == 1
         self._bounded = any(e.limit or (e.shared and e.shared.limit) for e in endpoints)
         for endpoint in endpoints:
             endpoint.on_change = self.changed
@@ -97,7 +101,8 @@ class Pool:
     def load(self) -> PoolLoad:
         running = self.in_flight
         full = self.eligible > 0 or 0 < self._limit <= running or ((self._bounded or self.doubted) and self._crowded())
-        return make(PoolLoad, (self.ready or self._promising(), running, self.waiting, full, None))
+        since = self._clock() - self.newest if self._single and not full else None
+        return make(PoolLoad, (self.ready or self._promising(), running, self.waiting, full, None, since))
 
     def _crowded(self) -> bool:
         """Whether no endpoint has room, except a doubted one that is already being tried."""

@@ -256,6 +256,21 @@ def test_imposed_time_grows_with_those_who_run_and_is_nothing_on_an_idle_pool() 
     assert imposed[2] > 8 * G4.prefill_stall_seconds(0, 2)
 
 
+def test_a_prompt_right_behind_another_shares_its_pause() -> None:
+    """It stalls others by its tokens only; long prompts hide the pause anyway, and unknown times mean the average."""
+    lab = Lab()
+
+    def imposed(since: float | None, prompt: int = 64) -> float:
+        return lab.curve.terms(2, Task.CHAT, prompt, PoolLoad(up=1, in_flight=2, since=since)).imposed
+
+    assert imposed(0.0) == imposed(10.0) == imposed(None)
+    lab.serve(40, tokens=20, others=2)
+    between = [imposed(since) for since in (0.0, 0.02, 0.04, 10.0, 20.0)]
+    assert between == sorted(between)
+    assert between[-1] == between[-2] > imposed(None) > 2.0 * between[0]
+    assert imposed(0.0, 8000) == imposed(10.0, 8000)
+
+
 def test_a_cached_prefix_is_time_saved() -> None:
     """Tokens that are in the prefix cache are not computed."""
     curve = Lab().curve

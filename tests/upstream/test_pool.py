@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import Counter
 from random import Random
 
@@ -179,6 +180,17 @@ class TestView:
         assert pools.load("p").up == 1
         third.rest(50.0)
         assert pools.load("p").up == 0
+
+    def test_it_knows_when_the_only_endpoint_had_its_newest_request(self) -> None:
+        """Prompts that follow each other closely share a pause; of several endpoints it is unknown who is next."""
+        clock = Clock()
+        pools = still(policy_of({"p": urls(1), "q": urls(2)}), clock)
+        assert pools.load("p").since == math.inf
+        for pool in pools:
+            pool.lease()
+        clock.now += 0.25
+
+        assert (pools.load("p").since, pools.load("q").since) == (0.25, None)
 
     async def test_statistics_say_what_happened(self) -> None:
         """For asserts, metrics and the page: the gate, why it shut, rests, streams, waits and refusals."""
