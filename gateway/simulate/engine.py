@@ -41,7 +41,7 @@ class SimEngine:
         self.neighbours: tuple[SimEngine, ...] = ()
         """Engines that share its GPU in time slices."""
         self.accepted = self.drafts = 0.0
-        """Tokens and sequence steps since the start, as its counters export them."""
+        """Tokens and sequence steps since the start, as a drafting engine's counters export them."""
         self.computed: list[Job] = []  # whose prompts the last `advance` completed
         self._budget = token_budget
         self._threads: OrderedDict[int, int] = OrderedDict()
@@ -93,8 +93,9 @@ class SimEngine:
         if jump:
             self._step += jump
             self._context += self._growth * jump
-            self.drafts += len(running) * jump
-            self.accepted += self._length * jump
+            if self.speeds.k:
+                self.drafts += len(running) * jump
+                self.accepted += self._length * jump
         self.computed = computed = self._joining
         if computed:
             self._joining = []

@@ -202,9 +202,9 @@ class World:
             if decision is not None and decision.pool == lease.pool:
                 arm.observe(job, lease.endpoint.url)
             job.lease = job.decision = None
-        if engine.next_at < math.inf:
-            self._number += 1
-            heapreplace(self._events, (engine.next_at, self._number, engine))
+        if (then := engine.next_at) < math.inf:
+            self._number = number = self._number + 1
+            heapreplace(self._events, (then, number, engine))
         else:
             heappop(self._events)
         for job in engine.computed:
