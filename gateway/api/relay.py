@@ -194,11 +194,12 @@ class StreamRelay:
         await self._down.end()
 
     async def _let_go(self, failure: GatewayError | None) -> None:
-        """Passes on what is held of a last line without an end, unless the stream was cut there."""
-        if held := self._hold.rest():
+        """Passes on what is held of a last line without an end. Where the stream was cut, only an end mark: half an
+        error event would be none to the client, who gets one of ours instead."""
+        held = self._hold.rest()
+        if held and (failure is None or held.removeprefix(b"data:").strip() == b"[DONE]"):
             self._tail.feed(held)
-            if failure is None or self._tail.done():
-                await self._down.piece(self._rewrite(held) if self._rewrite else held)
+            await self._down.piece(self._rewrite(held) if self._rewrite else held)
 
     def _read_tail(self) -> None:
         seen = self._tail.bytes()

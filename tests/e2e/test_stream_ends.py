@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.answers import stream
+from tests.answers import cut_stream, stream
 from tests.e2e.events import DONE, ERROR, delta
 from tests.gateways import gateway, one_pool
 from tests.raw_client import ask, chat, connected
@@ -97,6 +97,15 @@ async def test_an_error_that_comes_in_two_pieces_is_seen(at: int) -> None:
             pass
 
         assert running.counted("gateway_requests_total", outcome="backend_error") == 1
+
+
+@pytest.mark.parametrize("at", [1, 30, len(ERROR) - 2])
+async def test_a_cut_within_an_error_event_is_told_as_a_cut(at: int) -> None:
+    """SSE-02, SSE-09: no reader acts on half an event, so without one of the gateway's the answer would look whole."""
+    got, counts = await relayed(cut_stream(delta("a"), ERROR[:at]), "/v1/chat/completions", CHAT)
+
+    assert got.startswith(delta("a") + b'\ndata: {"error": {"message": "the back end closed')
+    assert (got.count(b"data: "), got[-2:], counts) == (2, b"\n\n", {"truncated": 1})
 
 
 @pytest.mark.parametrize(
