@@ -178,6 +178,9 @@ def request_target(incoming: Incoming) -> bytes:
 
 def _early_beats(core: Core, incoming: Incoming) -> EarlyBeats | None:
     every, exchange = incoming.active.policy.server.heartbeat, incoming.exchange
+    if every is None and incoming.down.early:
+        # A reload switched them off while the request waited: its answer still has to go into the stream that began.
+        every = inf
     if every is None or exchange.features is None or not exchange.features.stream:
         return None
     own = partial(own_headers, core, incoming.active, exchange)

@@ -130,6 +130,28 @@ async def test_a_request_that_waits_for_a_pool_that_goes_is_decided_anew(
             assert all('pool="renamed"' in line for line in shown)
 
 
+async def test_a_stream_that_has_begun_to_beat_is_told_when_a_reload_ends_heartbeats(tmp_path: Path) -> None:
+    """RELOAD-05, TIMEOUT-05: decided anew, it gets the other back end's refusal within the stream that has begun."""
+    file = tmp_path / "policy.yaml"
+    gate = asyncio.Event()
+    refusal = reply({"error": {"message": "too long", "code": 400}}, 400)
+    async with Stub(stream(delta("one", "stop"), DONE, gate=gate, gate_before=0)) as old, Stub(refusal) as new:
+        file.write_text(one_pool(old.url, extra=", limits: {in_flight: 1}") + "server: {heartbeat: 20ms}\n")
+        async with gateway(file) as running, connected(running.url) as client:
+            first = asyncio.create_task(ask(running.url, chat(stream=True)))
+            await old.until(lambda: len(old.requests) == 1)
+            await client.send("/v1/chat/completions", json.dumps(chat(stream=True)).encode())
+            assert (await client.head())[0] == 200
+            file.write_text(RENAMED.format(url=new.url, model="m"))
+            told = b""
+            while piece := await client.chunk():
+                told = piece
+            gate.set()
+
+            assert told.lstrip().startswith(b'data: {"error": {"message": "too long"')
+            assert (await first).body.endswith(DONE)
+
+
 async def test_a_request_that_waits_for_a_model_that_goes_is_told(tmp_path: Path) -> None:
     """RELOAD-05: what cannot be decided anew, because its model has gone as well, ends at once."""
     file = tmp_path / "policy.yaml"
