@@ -183,10 +183,13 @@ class LabelDesk:
         )
 
     def _frame(self, incoming: Incoming, model: Model, body: Body, pool: str) -> Frame:
-        policy = incoming.active.policy
+        """What surrounds the answer. Where that has the client's name for the model, notes the served one."""
+        policy, exchange = incoming.active.policy, incoming.exchange
         served = served_name(policy, model, pool)
         name = served if policy.server.answer_model == "served" else body.model or served
-        return Frame(incoming.exchange.request_id, int(self._wall()), name)
+        if name != served:
+            exchange.served = served
+        return Frame(exchange.request_id, int(self._wall()), name)
 
     async def _send(self, incoming: Incoming, answer: bytes, headers: Headers) -> None:
         exchange, down = incoming.exchange, incoming.down

@@ -97,7 +97,9 @@ class StoredResponse(Handler):
         async with TimeLeft(deadline, self.core.clock):
             opened = await self._open(incoming, home, raw)
             exchange.lease, exchange.response = opened.lease, opened.response
-        rewrite = rewriting(policy, home.asked, home.served) if home else None
+        rewrite = None
+        if home is not None and (rewrite := rewriting(policy, home.asked, home.served)) is not None:
+            exchange.served = home.served
         await relay(self.core, incoming, opened, rewrite, deadline)
 
     async def _open(self, incoming: Incoming, home: Home | None, raw: bytes) -> Opened:

@@ -158,6 +158,7 @@ class TestAnswer:
 
         assert content(got) in ("良い", "悪い")
         assert (got.header("x-gateway-reason"), json.loads(got.body)["model"]) == ("decisions", "alias")
+        assert got.header("x-gateway-model") == "served-e4b"
         assert json.loads(got.body)["usage"]["completion_tokens"] == 1
 
 

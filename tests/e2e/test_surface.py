@@ -77,9 +77,10 @@ class TestResponses:
             for text, cap in ((LABEL, 4), (LONG, 200))
         ]
         for one in made:
-            found = await client.responses.retrieve(one.id)
+            got = await client.responses.with_raw_response.retrieve(one.id)
+            found = got.parse()
             assert found.output_text == one.output_text
-            assert found.model == "e4b"
+            assert (found.model, got.headers["x-gateway-model"]) == ("e4b", "served-e4b")
             more = await client.responses.with_raw_response.create(
                 model=MODEL, input=LABEL, previous_response_id=one.id
             )
