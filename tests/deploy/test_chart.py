@@ -59,7 +59,7 @@ def test_each_pool_of_the_policy_is_an_engine_set(policy: tuple[str, Any]) -> No
         assert container["args"][container["args"].index("--port") + 1] == "8000"
 
 
-def test_prompts_ahead_of_an_engine_are_two_of_its_steps(policy: tuple[str, Any]) -> None:
+def test_prompts_ahead_of_an_engine_are_one_and_a_half_of_its_steps(policy: tuple[str, Any]) -> None:
     """The policy's limit follows the engines' arguments, which are the only place that knows a step's size."""
     name, loaded = policy
     for pool in loaded.pools.values():
