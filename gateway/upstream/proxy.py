@@ -210,8 +210,11 @@ class Attempts:
         if self._moved or self._task is None:
             return
         call, lease, worth = self._call, self._lease, self._pools.admission.worth_waiting
-        sent = self.count - lease.endpoint.prefill.holds(lease)
-        elsewhere = sent < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
+        held = lease.endpoint.prefill.holds(lease)
+        elsewhere = self.count - held < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
+        if held and all(self._pools.find(name) is None for name in call.pools):
+            # A reload took its pools away before anything was sent: it is for the caller to decide anew.
+            elsewhere = True
         if elsewhere or anyway:
             self._moved, self._ended = True, not elsewhere
             self._task.cancel()

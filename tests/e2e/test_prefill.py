@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 
 from gateway.policy.load import parse_policy
 from gateway.upstream.prefill import LONGEST
@@ -144,6 +145,26 @@ async def test_a_held_request_goes_elsewhere_when_a_reload_takes_its_engine_away
         gate.set()
         assert (await first).status == 200
         await running.until(lambda: running.in_flight == 0)
+
+
+async def test_a_held_request_is_decided_anew_when_a_reload_renames_its_pool(tmp_path: Path) -> None:
+    """RELOAD-05: with its pool there is no other endpoint to move to, and its engine has left all the same."""
+    file, gate = tmp_path / "policy.yaml", asyncio.Event()
+    async with Stub(first_token_after(gate)) as old, Stub(stream(EVENT, DONE)) as new:
+        file.write_text(one_pool(old.url, extra=LIMITS))
+        async with gateway(file, clock=Clock()) as running:
+            first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await old.until(lambda: len(old.requests) == 1)
+            second = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await running.until(lambda: held(running) == 1)
+            file.write_text(one_pool(new.url, extra=LIMITS).replace("plain", "renamed"))
+            await running.until(lambda: running.core.pools.find("plain") is None)
+            await new.until(lambda: len(new.requests) == 1)
+            gate.set()
+
+            assert ((await second).header("x-gateway-pool"), (await first).status) == ("renamed", 200)
+            assert len(old.requests) == 1
+            await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 2)
 
 
 async def hanging(call: Call) -> None:
