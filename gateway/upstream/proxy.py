@@ -212,7 +212,7 @@ class Attempts:
         call, lease, worth = self._call, self._lease, self._pools.admission.worth_waiting
         held = lease.endpoint.prefill.holds(lease)
         elsewhere = self.count - held < call.attempts and call.again() and worth(tuple(call.pools), self._tried)
-        if held and all(self._pools.find(name) is None for name in call.pools):
+        if held and self.count == 1 and all(self._pools.find(name) is None for name in call.pools):
             # A reload took its pools away before anything was sent: it is for the caller to decide anew.
             elsewhere = True
         if elsewhere or anyway:

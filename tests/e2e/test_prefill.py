@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gateway.policy.load import parse_policy
 from gateway.upstream.prefill import LONGEST
-from tests.answers import stream
+from tests.answers import reply, stream
 from tests.gateways import Running, gateway, one_pool
 from tests.raw_client import ask, chat, connected, counted, get
 from tests.stub import Answer, Call, Stub
@@ -165,6 +165,25 @@ async def test_a_held_request_is_decided_anew_when_a_reload_renames_its_pool(tmp
             assert ((await second).header("x-gateway-pool"), (await first).status) == ("renamed", 200)
             assert len(old.requests) == 1
             await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 2)
+
+
+async def test_a_retry_that_is_held_when_a_reload_renames_its_pool_is_still_served(tmp_path: Path) -> None:
+    """RELOAD-05: what was sent once is not decided anew, so the engine that leaves is all there is for it."""
+    file, gate = tmp_path / "policy.yaml", asyncio.Event()
+    async with Stub(first_token_after(gate)) as old, Stub(reply({}, 502)) as broken, Stub() as new:
+        file.write_text(one_pool(old.url, broken.url, extra=LIMITS))
+        async with gateway(file, clock=Clock()) as running:
+            first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await running.until(lambda: len(old.requests) == 1)
+            second = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await running.until(lambda: held(running) == 1)
+            assert len(broken.requests) >= 1
+            file.write_text(one_pool(new.url, extra=LIMITS).replace("plain", "renamed"))
+            await running.until(lambda: running.core.pools.find("plain") is None)
+            gate.set()
+
+            assert ((await first).status, (await second).status) == (200, 200)
+            assert not new.requests
 
 
 async def hanging(call: Call) -> None:
