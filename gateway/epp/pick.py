@@ -62,6 +62,9 @@ class Picker:
         order = (lease.endpoint, *(endpoint for _, endpoint in others))
         destination = ",".join([address for e in order if (address := self._addresses.of(e.url)) is not None])
         if not destination:
+            # Given back here: whoever decides the request anew takes another place.
+            exchange.lease = None
+            lease.release(Result.REJECTED)
             raise NothingAvailable("no endpoint for this request has an address now", retry_after=1)
         exchange.endpoint, exchange.attempts, exchange.sent_upstream = lease.endpoint.url, 1, core.clock()
         await self._talk.go(_changes(incoming, lease.endpoint, destination), body)
