@@ -235,7 +235,7 @@ class PoolLoad(NamedTuple):
     window: int | None = None
     """The smallest context length that its endpoints report, in tokens; None if none reports one."""
     since: float | None = None
-    """Seconds since the newest request was sent to the pool's only endpoint; None where it has several or is full."""
+    """Seconds since this process took a slot of the pool's only endpoint; None where there are several, or no room."""
 
 
 class LoadView(Protocol):

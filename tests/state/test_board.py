@@ -11,7 +11,7 @@ import pytest
 from gateway.exposition import DIRECTORY
 from gateway.settings import resolve
 from gateway.state import board
-from gateway.state.board import Board, Place, shared_counts
+from gateway.state.board import SPARE, Board, Place, shared_counts
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -62,6 +62,17 @@ def test_a_full_table_has_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     assert [place is not None for place in places] == [True] * 4 + [False]
     assert made.place("key-0") is not None
+
+
+def test_a_worker_beyond_the_spare_rows_is_told(tmp_path: Path) -> None:
+    """Two may join while the gateway runs; a further one has nowhere to write, rather than another's row."""
+    made = [place_of(Board(tmp_path / "b", 1), "alpha") for _ in range(1 + SPARE)]
+    with pytest.raises(OSError, match="more than 3 workers"):
+        Board(tmp_path / "b", 1)
+    for place in made:
+        place.say(1)
+
+    assert made[0].total() == 1 + SPARE
 
 
 def test_a_disk_that_cannot_hold_it_is_told_and_no_reason_not_to_serve(

@@ -192,6 +192,17 @@ class TestView:
 
         assert (pools.load("p").since, pools.load("q").since) == (0.25, None)
 
+    def test_a_reload_keeps_when_the_newest_request_came_and_a_full_pool_has_no_next_one(self) -> None:
+        """The one endpoint that is left may have had it; where none fits, nobody can share its pause."""
+        clock = Clock()
+        pools = still(policy_of({"p": urls(1), "q": urls(2)}), clock)
+        for pool in pools:
+            pool.lease()
+        clock.now += 0.25
+        pools.apply(policy_of({"p": urls(1), "q": urls(1)}, own={"p": ", limits: {in_flight: 1}"}))
+
+        assert (pools.load("p").since, pools.load("q").since) == (None, 0.25)
+
     async def test_statistics_say_what_happened(self) -> None:
         """For asserts, metrics and the page: the gate, why it shut, rests, streams, waits and refusals."""
         clock = Clock()
