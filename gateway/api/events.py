@@ -18,7 +18,8 @@ _MARK = re.compile(
 """By the event's name, or by its data's type: some servers leave the name out, and SDKs read the type."""
 _CARRY = 48
 """Bytes of a piece that are looked at again with the next: longer than any mark."""
-_BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
+BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
+"""How an event ends."""
 _INPUT = re.compile(rb'"input_tokens"\s*:\s*(\d{1,12})')
 _OUTPUT = re.compile(rb'"output_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"(?:cached_tokens|cache_read_input_tokens)"\s*:\s*(\d{1,12})')
@@ -59,7 +60,7 @@ class EventTail(StreamTail):
             self.ending = True
 
     def done(self) -> bool:
-        return self._marked and self.bytes().endswith(_BLANK)
+        return self._marked and self.bytes().endswith(BLANK)
 
 
 def find_usage(body: bytes) -> Usage | None:

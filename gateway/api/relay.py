@@ -15,6 +15,7 @@ from typing import Any
 
 from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
+from gateway.api.events import BLANK
 from gateway.api.exchange import Exchange
 from gateway.api.stream import LineHold
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
@@ -182,6 +183,9 @@ class StreamRelay:
         if tail.error_seen or self._opened.fault is not None:
             exchange.result = result_of(502, self._opened.fault)
             exchange.error = "error_event" if tail.error_seen else "no_answer"
+            if tail.error_seen and not tail.bytes().endswith(BLANK):
+                # Readers drop an event without its blank line, and the half answer before it would look whole.
+                await (self._down.piece(b"\n\n") if failure is None else self._fail(failure))
         elif tail.done() or (failure is None and self._whole()):
             exchange.result = Result.OK
         else:

@@ -108,6 +108,24 @@ async def test_a_cut_within_an_error_event_is_told_as_a_cut(at: int) -> None:
     assert (got.count(b"data: "), got[-2:], counts) == (2, b"\n\n", {"truncated": 1})
 
 
+async def test_a_cut_below_an_error_events_name_is_told_as_well() -> None:
+    """SSE-02, SSE-09: a name without data is no event, so the gateway's own follows."""
+    got, counts = await relayed(cut_stream(SAID, b'event: error\ndata: {"type": "err'), "/v1/messages", MESSAGES)
+
+    assert got.startswith(SAID + b"event: error\n\nevent: error\ndata: {")
+    assert (got.endswith(b"}\n\n"), counts) == (True, {"backend_error": 1})
+
+
+@pytest.mark.parametrize("error", [ERROR.strip(), ERROR[:-1], ERROR[:-2] + b"\r\n"])
+async def test_an_error_event_that_is_the_last_thing_is_made_whole(error: bytes) -> None:
+    """SSE-09: readers drop an event without its blank line, and the half answer before it would look whole."""
+    got, counts = await relayed(stream(delta("a"), error), "/v1/chat/completions", CHAT)
+
+    assert got.startswith(delta("a") + error)
+    assert got.endswith(b"\n\n")
+    assert counts == {"backend_error": 1}
+
+
 @pytest.mark.parametrize(
     ("path", "body", "events"),
     [
