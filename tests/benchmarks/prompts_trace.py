@@ -53,11 +53,18 @@ class Answered:
 
 
 def stretch(rows: Sequence[Arrival], number: int, rate: float, seconds: float, longest: int) -> list[Arrival]:
-    """Stretch `number` of the trace with `rate` requests/s on average over `seconds`; prompts are cut at `longest`."""
+    """Stretch `number` of the trace with `rate` requests/s on average over `seconds`; prompts are cut at `longest`.
+
+    Raises SystemExit where the trace is too short for it.
+    """
     count = round(rate * seconds)
+    if len(rows) < count:
+        raise SystemExit(
+            f"the trace has {len(rows)} requests, a stretch {count}: ask for a lower rate or fewer seconds"
+        )
     start = number * count % max(1, len(rows) - count)
     taken = rows[start : start + count]
-    faster = (taken[-1].at - taken[0].at) / seconds
+    faster = (taken[-1].at - taken[0].at) / seconds or 1.0
     return [Arrival((row.at - taken[0].at) / faster, min(row.words, longest), row.tokens) for row in taken]
 
 

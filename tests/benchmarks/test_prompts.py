@@ -31,6 +31,9 @@ async def test_a_trace_is_played_with_its_bursts() -> None:
     assert [row.at for row in taken] == pytest.approx([0.0, 0.125, 0.1375, 0.15, 0.5])
     assert [row.words for row in taken] == [40, 45, 45, 45, 45]
 
+    with pytest.raises(SystemExit, match="6 requests"):
+        stretch(rows, 0, 10.0, 5.0, longest=45)
+
     async with sim(FAST) as server:
         found = await replay(server.url, 10.0, 0, taken, "e4b", Random(1))
         lost = await replay(server.url, 10.0, 0, taken[:1], "nobody", Random(1))
