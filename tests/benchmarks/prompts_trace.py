@@ -59,9 +59,7 @@ def stretch(rows: Sequence[Arrival], number: int, rate: float, seconds: float, l
     """
     count = round(rate * seconds)
     if len(rows) < count:
-        raise SystemExit(
-            f"the trace has {len(rows)} requests, a stretch {count}: ask for less"
-        )
+        raise SystemExit(f"the trace has {len(rows)} requests, a stretch {count}: ask for less")
     start = number * count % max(1, len(rows) - count)
     taken = rows[start : start + count]
     faster = (taken[-1].at - taken[0].at) / seconds or 1.0
