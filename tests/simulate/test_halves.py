@@ -95,7 +95,11 @@ class Sent(Gateway):
 
 
 def test_the_26bs_stall_is_what_both_cards_logs_say() -> None:
-    """The straight line through the simulated engines' answers says as much of a joining prompt as through the real."""
+    """The straight line through the simulated engines' answers says as much of a joining prompt as through the real.
+
+    The two arms with a router are played by today's, which sends labels right behind one another to engines that draft;
+    such prompts share a pause, which the line does not know (6.4 to 6.8 ms with the router of the measurement).
+    """
     found: dict[tuple[bool, str], list[Answer]] = {}
     later = 0.0
     for arm in ARMS:
@@ -114,7 +118,7 @@ def test_the_26bs_stall_is_what_both_cards_logs_say() -> None:
                 )
         later += 2 * gateway.clock.now
     said = {row["engine"]: row["logs"]["line"] for row in read("gpu-graphs-26b-a4b-two")["fits"]["rows"]}
-    for drafts, known, close in ((False, said["plain"], 1.0), (True, said["mtp"], 2.0)):
+    for drafts, known, close in ((False, said["plain"], 1.0), (True, said["mtp"], 2.5)):
         fits = []
         for card in "12":
             seen = met(found[drafts, card], K, SIZES[K if drafts else 0], LENGTHS)
