@@ -23,11 +23,13 @@ from gateway.epp.wire import BodyMode, Modes
 from gateway.policy.load import parse_policy
 from gateway.settings import Settings
 from gateway.types import Outcome
+from gateway.upstream.endpoint import Endpoint
 
 GUARD = 60.0
 """Seconds after which a test gives up on something that should have happened; never a measure of speed."""
 DUPLEX = Modes(BodyMode.FULL_DUPLEX_STREAMED, BodyMode.FULL_DUPLEX_STREAMED)
 BUFFERED = Modes(BodyMode.BUFFERED, BodyMode.STREAMED)
+LONG = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"%b"}]}' % (b"word " * 200)
 CHAT = b'{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hello there"}]}'
 STREAM = b'{"model":"m","max_tokens":5,"stream":true,"messages":[{"role":"user","content":"hello there"}]}'
 
@@ -213,6 +215,16 @@ models:
   m: {{pools: [only]}}
 {extra}
 """
+
+
+async def held_behind(running: Picker, first: Exchange, second: Exchange) -> Endpoint:
+    """Sends `first` a prompt of 200 words, then `second` one that is held behind it, at the endpoint of pool `only`."""
+    await first.sent(LONG)
+    await second.request_head()
+    await second.request_body(LONG)
+    (endpoint,) = running.core.pools["only"].endpoints
+    await running.until(lambda: endpoint.held == 1)
+    return endpoint
 
 
 def destination(answer: ProcessingResponse) -> str:

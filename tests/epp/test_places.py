@@ -13,7 +13,7 @@ from gateway.epp import addresses
 from gateway.policy.load import parse_policy
 from gateway.types import Result
 from gateway.upstream import prefill
-from tests.epp.dataplane import CHAT, STREAM, one_endpoint, picker, put, two_pools
+from tests.epp.dataplane import CHAT, STREAM, held_behind, one_endpoint, picker, put, two_pools
 
 FULL = ", limits: {in_flight: 1, queue: 1, queue_wait: 0s}"
 
@@ -87,14 +87,9 @@ async def test_the_endpoint_that_served_may_have_gone_meanwhile() -> None:
 async def test_a_prompt_waits_until_the_engine_gets_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """`limits.prefill`: the pick is held until the first token of the prompt before it."""
     monkeypatch.setattr(prefill, "SLACK", 1e6)
-    long = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 200}]}).encode()
     policy = one_endpoint(pool=", limits: {prefill: 300}")
     async with picker(policy) as running, running.exchange() as first, running.exchange() as second:
-        await first.sent(long)
-        await second.request_head()
-        await second.request_body(long)
-        (endpoint,) = running.core.pools["only"].endpoints
-        await running.until(lambda: endpoint.held == 1)
+        endpoint = await held_behind(running, first, second)
         await first.response_head(kind="text/event-stream")
         await first.answer()
         await first.response_body(b'data: {"choices": [{"delta": {"content": "."}}]}\n\n')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 
 import pytest
@@ -12,7 +11,7 @@ from gateway.app import adopt
 from gateway.epp import addresses
 from gateway.policy.load import parse_policy
 from gateway.upstream import prefill
-from tests.epp.dataplane import destination, one_endpoint, picker
+from tests.epp.dataplane import destination, held_behind, one_endpoint, picker
 
 
 async def test_a_request_decided_anew_gives_its_first_place_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,14 +25,9 @@ async def test_a_request_decided_anew_gives_its_first_place_back(monkeypatch: py
         return resolve(host, port, *more, **rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(socket, "getaddrinfo", seen)
-    long = json.dumps({"model": "m", "stream": True, "messages": [{"role": "user", "content": "word " * 200}]}).encode()
     policy = one_endpoint(pool=", limits: {prefill: 300}", endpoint='"http://localhost:8000"')
     async with picker(policy) as running, running.exchange() as first, running.exchange() as second:
-        await first.sent(long)
-        await second.request_head()
-        await second.request_body(long)
-        (endpoint,) = running.core.pools["only"].endpoints
-        await running.until(lambda: endpoint.held == 1)
+        endpoint = await held_behind(running, first, second)
         renamed = parse_policy(policy.replace("only", "renamed").replace("8000", "9000"), "policy.yaml", {})
         adopt(running.core, activate(renamed, 2, running.core.learned.routing))
         # The second look begins when the first has ended.
