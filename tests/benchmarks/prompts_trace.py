@@ -67,11 +67,15 @@ def stretch(rows: Sequence[Arrival], number: int, rate: float, seconds: float, l
 
 
 def read(path: Path) -> list[Arrival]:
-    with path.open(newline="") as lines:
-        return [
-            Arrival(float(row["t_s"]), int(row["input_tokens"]), max(1, int(row["output_tokens"])))
-            for row in csv.DictReader(lines)
-        ]
+    """Raises SystemExit where the file is missing or has other columns."""
+    try:
+        with path.open(newline="") as lines:
+            return [
+                Arrival(float(row["t_s"]), int(row["input_tokens"]), max(1, int(row["output_tokens"])))
+                for row in csv.DictReader(lines)
+            ]
+    except (OSError, KeyError, ValueError) as error:
+        raise SystemExit(f"{path}: no CSV with t_s, input_tokens and output_tokens in numbers: {error}") from None
 
 
 async def play(url: str, rate: float, number: int, rows: Sequence[Arrival], model: str, rng: Random) -> list[Answered]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.benchmarks.prompts import Burst, play, table
-from tests.benchmarks.prompts_trace import Arrival, stretch
+from tests.benchmarks.prompts_trace import Arrival, read, stretch
 from tests.benchmarks.prompts_trace import play as replay
 from tests.benchmarks.prompts_trace import table as trace_table
 from tests.sim.helpers import FAST, sim
@@ -31,6 +32,8 @@ async def test_a_trace_is_played_with_its_bursts() -> None:
     assert [row.at for row in taken] == pytest.approx([0.0, 0.125, 0.1375, 0.15, 0.5])
     assert [row.words for row in taken] == [40, 45, 45, 45, 45]
 
+    with pytest.raises(SystemExit, match="nowhere: no CSV"):
+        read(Path("nowhere"))
     with pytest.raises(SystemExit, match="6 requests"):
         stretch(rows, 0, 10.0, 5.0, longest=45)
 
