@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
+
+import pytest
 
 from gateway.policy.schema import Health
 from gateway.types import Result
@@ -17,6 +20,8 @@ from tests.upstream.live import Client, Clock, ask, only, policy_of, still, wire
 
 WHOLE = reply({"choices": []})
 EVENT = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+WHOLE_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 14\r\n\r\n"
+STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 HEALTH = Health.model_validate({"interval": "1s"})
 
 
@@ -148,6 +153,39 @@ class TestMoving:
             for o in opened:
                 o.lease.release(Result.OK)
             assert (live["p"].in_flight, live["q"].in_flight) == (0, 0)
+
+    @pytest.mark.parametrize("turns", range(4))
+    @pytest.mark.parametrize("streams", [False, True], ids=["whole", "stream"])
+    @pytest.mark.parametrize("via", ["lean", "httpx"])
+    async def test_an_answer_that_has_come_is_not_asked_for_again(
+        self, via: Literal["lean", "httpx"], streams: bool, turns: int
+    ) -> None:
+        """RETRY-01: an endpoint's last answer is taken, wherever between socket and request the finding meets it."""
+        asked: list[Call] = []
+
+        async def last_act(call: Call) -> None:
+            asked.append(call)
+            await call.hang()
+
+        chunk = b"%x\r\n%b\r\n" % (len(EVENT), EVENT)
+        answer = STREAM_HEAD + chunk if streams else WHOLE_HEAD + b'{"choices":[]}'
+        async with (
+            Stub(last_act) as dying,
+            Stub(WHOLE) as well,
+            wired(policy_of({"p": [dying.url], "q": [well.url]}), via=via) as live,
+        ):
+            task = asyncio.create_task(Client(live).open(stream=streams))
+            await dying.until(lambda: bool(asked))
+            asked[0].connection.sock.send(answer)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            only(live).probed(False)
+            opened = await task
+
+            assert opened.lease.pool == "p"
+            assert not well.requests
+            opened.response.close()
+            opened.lease.release(Result.OK)
 
     async def test_a_stream_that_has_begun_stays(self) -> None:
         """RETRY-01: its client has read the beginning."""
