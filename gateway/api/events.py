@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import re
 
-from gateway.api.stream import StreamTail
+from gateway.api.stream import BLANK, GAP, StreamTail
 from gateway.types import Usage
 
 _MARK = re.compile(
-    rb'(?:^|[\r\n])(?:event: ?|data: ?\{"type": ?")'
-    rb'(response\.(?:completed|incomplete|cancelled|failed)|message_stop|error)(?=[\r\n"])'
+    rb'(?:^|[\r\n])(?:event: ?|data:GAP\{GAP"type"GAP:GAP")'.replace(b"GAP", GAP)
+    + rb'(response\.(?:completed|incomplete|cancelled|failed)|message_stop|error)(?=[\r\n"])'
 )
 """By the event's name, or by its data's type: some servers leave the name out, and SDKs read the type."""
-_CARRY = 48
+_CARRY = 64
 """Bytes of a piece that are looked at again with the next: longer than any mark."""
-BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
-"""How an event ends."""
 _INPUT = re.compile(rb'"input_tokens"\s*:\s*(\d{1,12})')
 _OUTPUT = re.compile(rb'"output_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"(?:cached_tokens|cache_read_input_tokens)"\s*:\s*(\d{1,12})')

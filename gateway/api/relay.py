@@ -15,9 +15,8 @@ from typing import Any
 
 from gateway.api.dialect import Dialect
 from gateway.api.downstream import Downstream
-from gateway.api.events import BLANK
 from gateway.api.exchange import Exchange
-from gateway.api.stream import LineHold
+from gateway.api.stream import BLANK, LineHold
 from gateway.errors import GatewayError, NothingAvailable, UpstreamError, UpstreamTimeout, clear_tracebacks
 from gateway.types import Result
 from gateway.upstream.call import Opened

@@ -23,10 +23,14 @@ _FINISH = re.compile(rb'"finish_reason"\s*:\s*"([a-z_]{1,32})"')
 _PROMPT = re.compile(rb'"prompt_tokens"\s*:\s*(\d{1,12})')
 _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
+BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
+"""How an event ends."""
+GAP = rb"(?:[ \t]|(?:\r\n|\r|\n)data:)*"
+"""What may stand between the tokens of an event's JSON, which may go on in another line of data."""
 _BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
 _ERROR = re.compile(
-    rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*\{[ \t]*"
-    rb'"(?:error"(?![ \t]*:[ \t]*null)|(?:object|type)"[ \t]*:[ \t]*"error")'
+    rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:GAP\{GAP"
+    rb'"(?:error"(?!GAP:GAPnull)|(?:object|type)"GAP:GAP"error")'.replace(b"GAP", GAP)
 )
 """An error event, also as older vLLM and Anthropic's API put it."""
 
@@ -52,11 +56,16 @@ class StreamTail:
         self._size += len(lines)
         while self._size - len(pieces[0]) > TAIL_BYTES:
             self._size -= len(pieces.popleft())
-        if b'"error"' in lines and _ERROR.search(lines):
+        if b'"error"' in lines and (_ERROR.search(lines) or self._goes_on_with_an_error()):
             self.error_seen = self.ending = True
         elif lines[-3:-2] != b"}" and b"[DONE]" in lines and self.done():
             # Nearly all pieces end with an object and LF, and are not searched.
             self.ending = True
+
+    def _goes_on_with_an_error(self) -> bool:
+        """Whether the last piece makes an error of an event that has begun before it."""
+        begun = len(self._pieces) > 1 and not self._pieces[-2].endswith(BLANK)
+        return begun and _ERROR.search(self.bytes()) is not None
 
     def bytes(self) -> bytes:
         return b"".join(self._pieces)[-2 * TAIL_BYTES :]

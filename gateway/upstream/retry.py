@@ -56,7 +56,14 @@ FIRST_EVENT_BYTES = 65_536
 """A first event longer than this is taken for content."""
 
 _CODE = re.compile(rb'"code"\s*:\s*"?(\d{3})\b')
-_ERROR = re.compile(rb'\{\s*"(?:error"\s*:(?!\s*null)|object"\s*:\s*"error"|type"\s*:\s*"error")')
+_ERROR = re.compile(
+    rb'\s*\{\s*"(?:error"\s*:(?!\s*null)|object"\s*:\s*"error"|type"\s*:\s*"(?:error|response\.failed)")'
+)
+_ERROR_NAMES = frozenset({b"error", b"response.failed"})
+"""Events that are errors whatever their data says: vLLM's Responses have the type at the end of it."""
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+_DATA_LINE = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*([^\r\n]*)[\r\n]")
+_BLANK_LINE = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
 
 class Moved(ConnectionLost):
@@ -141,15 +148,20 @@ def error_code(first: bytes) -> int | None:
 
     vLLM's error objects carry the status as `code`; older ones at the top level.
     """
-    if b'"error"' not in first:
+    if b"error" not in first and b"response.failed" not in first:
         return None
-    for line in re.split(rb"[\r\n]+", first[:65536].removeprefix(b"\xef\xbb\xbf")):
-        data = line.removeprefix(b"data:").lstrip() if line.startswith(b"data:") else b""
-        if data:
-            if _ERROR.match(data) is None:
-                return None
-            return status_named(data)
-    return None
+    data, is_error = b"", False
+    for line in _LINE_END.split(first[:65536].removeprefix(b"\xef\xbb\xbf")):
+        field, _, value = line.partition(b":")
+        if field == b"data":
+            data += value + b"\n"
+        elif field == b"event":
+            is_error = value.strip() in _ERROR_NAMES
+        elif not line and data.strip():
+            break
+        elif not line:
+            data, is_error = b"", False
+    return status_named(data) if data.strip() and (is_error or _ERROR.match(data)) else None
 
 
 def status_named(error: bytes) -> int:
@@ -177,8 +189,13 @@ async def first_event(response: Response, first: bytes, seconds: float | None) -
 
 
 def first_event_ended(buffer: bytes) -> bool:
-    """Whether the beginning of a stream holds a whole line of data; comments and other fields do not count."""
-    return re.search(rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[^\r\n]*[\r\n]", buffer) is not None
+    """Whether the beginning of a stream holds an event's data as far as it tells an error; comments and other fields do
+    not count. A line is enough, but for one that only begins an object: that goes on until a blank line."""
+    found = _DATA_LINE.search(buffer)
+    if found is None:
+        return False
+    line = found[1].rstrip()
+    return line[:1] != b"{" or line[-1:] == b"}" or _BLANK_LINE.search(buffer, found.end(1)) is not None
 
 
 def rest_seconds(headers: Headers) -> float | None:

@@ -37,6 +37,7 @@ NO_ANSWERS = {
     "nothing": text(b"", 204),
     "error event": text(f"data: {json.dumps(ERROR)}\n\ndata: [DONE]\n\n".encode(), 200, EVENTS),
     "error event after a BOM": text(f"\ufeffdata:{json.dumps(ERROR)}\r\n\r\n".encode(), 200, EVENTS),
+    "error event in lines": text(b'data: {\ndata: "error": {"code": 500}\ndata: }\n\ndata: [DONE]\n\n', 200, EVENTS),
     "comments alone": text(b": ping\n\n: ping\n\n", 200, EVENTS),
     "end mark alone": text(b": ping\n\ndata: [DONE]\n\n", 200, EVENTS),
 }
@@ -55,6 +56,46 @@ async def test_what_is_no_answer_is_asked_for_elsewhere(name: str, stream: bool)
         assert len(good.requests) == 4
         assert running.counted("gateway_requests_total", outcome="ok") == 4
         assert running.counted("gateway_retries_total") == len(bad.requests) > 0
+        first = next(one for one in running.core.pools["plain"].endpoints if one.url == bad.url)
+        assert first.breaker.consecutive == len(bad.requests)
+
+
+FAILED = b'{"response": {"id": "r", "status": "failed", "error": {"code": "server_error"}}, "type": "response.failed"}'
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"event: response.failed\ndata: " + FAILED + b"\n\n"],
+        [b'event: error\ndata: {"code": "server_error", "message": "died", "type": "error"}\n\n'],
+        [b'data: {"type": "response.failed", "response": {}}\n\n'],
+        [b"event: response.failed\n", b"data: {\n", b'data: "response": {}\n', b"data: }\n", b"\n"],
+        [b"data: {\n", b'data:   "error": {"message": "died"}\n', b"data: }\n\n"],
+    ],
+)
+async def test_a_responses_stream_that_begins_with_a_failure_is_asked_for_elsewhere(pieces: list[bytes]) -> None:
+    """RETRY-08, ERROR-07: as for chat, whatever names the failure and however many lines and pieces it comes in."""
+
+    async def failing(call: Call) -> None:
+        await call.head(200, [*EVENTS, ("transfer-encoding", "chunked")])
+        for piece in pieces:
+            await call.chunk(piece)
+            await asyncio.sleep(0)
+        await call.end()
+
+    completed = b'event: response.completed\ndata: {"type": "response.completed"}\n\n'
+    body = {"model": "m", "input": "hi", "stream": True}
+    async with (
+        Stub(failing) as bad,
+        Stub(text(completed, 200, EVENTS)) as good,
+        gateway(one_pool(bad.url, good.url)) as running,
+    ):
+        answers = [await ask(running.url, body, "/v1/responses") for _ in range(4)]
+        await running.until(lambda: running.counted("gateway_requests_total") == 4)
+
+        assert [(answer.status, answer.body) for answer in answers] == [(200, completed)] * 4
+        assert running.counted("gateway_requests_total", outcome="ok") == 4
+        assert running.counted("gateway_retries_total", **{"class": "error_event"}) == len(bad.requests) > 0
         first = next(one for one in running.core.pools["plain"].endpoints if one.url == bad.url)
         assert first.breaker.consecutive == len(bad.requests)
 

@@ -77,6 +77,8 @@ async def test_an_end_mark_without_its_blank_line_reaches_the_client(done: bytes
         [b'data: {"object": "error", "message": "died"}\r\n\r\n'],
         [b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error","message":"x"}}\n\n'],
         [b"data:  " + ERROR[6:]],
+        [b'data: {\ndata:   "error": {\ndata:     "code": 500\ndata:   }\ndata: }\n\n'],
+        [b"data: {\r\n", b'data:   "object":\r\ndata: "error"\r\n', b"data: }\r\n\r\n"],
     ],
 )
 async def test_an_error_in_the_middle_is_seen_in_every_form(pieces: list[bytes], held: bool) -> None:
@@ -140,12 +142,20 @@ async def test_an_error_event_that_is_the_last_thing_is_made_whole(error: bytes)
 async def test_events_that_only_their_data_names_end_a_stream(path: str, body: object, events: list[bytes]) -> None:
     """SSE-06: without `event:` lines a whole answer is whole, since SDKs read the data's type."""
     bare = [b"".join(line for line in event.splitlines(True) if not line.startswith(b"event:")) for event in events]
+    broken = [event.replace(b"{", b"{\ndata: ", 1) for event in bare]
 
-    assert await relayed(stream(*bare), path, body) == (b"".join(bare), {"ok": 1})
+    for form in (bare, broken):
+        assert await relayed(stream(*form), path, body) == (b"".join(form), {"ok": 1})
 
 
 async def test_text_that_looks_like_an_end_or_an_error_is_text() -> None:
     """SSE-06: inside a JSON string line ends are escaped, so that neither is ever taken for one."""
-    events = [delta('data: [DONE]\n\ndata: {"error": 1}'), delta('\ndata: {"object":"error"}'), LAST, DONE]
+    events = [delta('data: [DONE]\n\ndata: {"error": 1}'), delta('\ndata: {"object":"error"}'), LAST]
+    # In lines, and in an event of its own, where nothing but what it stands in tells it from an error.
+    events += [
+        b'data: {\ndata: "choices": [], "x": {"error": 1}}\n\n',
+        b'data: {\ndata: "error":\ndata: null}\n\n',
+        DONE,
+    ]
 
     assert await relayed(stream(*events), "/v1/chat/completions", CHAT) == (b"".join(events), {"ok": 1})
