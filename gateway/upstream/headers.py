@@ -157,6 +157,10 @@ def client_request_id(client_headers: Headers) -> bytes | None:
     return None
 
 
+SWITCHED = "it switched to another protocol (status 101), which was not asked for"
+"""The fault of an answer after which the connection carries no HTTP."""
+
+
 def framing_fault(headers: Headers) -> str | None:
     """Why the end of an answer cannot be determined for certain (RFC 9112, 6.3), or None.
 

@@ -30,7 +30,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.upstream.client import ConnectorStatistics, Dropped, Extra, Headers, Timeouts
-from gateway.upstream.headers import framing_fault
+from gateway.upstream.headers import SWITCHED, framing_fault
 from gateway.upstream.httpx_response import HttpxResponse
 
 
@@ -46,7 +46,9 @@ def translate(error: httpx.TransportError) -> GatewayError:
         case httpx.ConnectError() | httpx.ProxyError() | httpx.UnsupportedProtocol():
             return ConnectFailed(f"cannot connect to the back end: {error}")
         case httpx.RemoteProtocolError() if not _was_cut(error):
-            return BadUpstreamResponse(f"the back end did not answer in HTTP: {error}")
+            # h11 tells a 101 by a state of its own.
+            fault = SWITCHED if "_SWITCH_UPGRADE" in str(error) else error
+            return BadUpstreamResponse(f"the back end did not answer in HTTP: {fault}")
         case httpx.LocalProtocolError():
             return BadUpstreamResponse(f"the exchange with the back end broke HTTP's rules: {error}")
     return ConnectionLost("the back end closed the connection before its answer was complete")
@@ -210,7 +212,7 @@ class HttpxConnector:
         try:
             headers = [(name.lower(), value) for name, value in answer.headers.raw]
             if answer.status_code < 200:
-                raise BadUpstreamResponse("the back end did not answer in HTTP: a switch of protocols")
+                raise BadUpstreamResponse(f"the back end did not answer in HTTP: {SWITCHED}")
             if fault := framing_fault(headers):
                 raise BadUpstreamResponse(f"the back end did not answer in HTTP: {fault}")
             response.on_head(answer.status_code, headers)

@@ -126,6 +126,15 @@ async def test_broken_head(connector: Connector, stub: Stub, answer: bytes) -> N
     assert connector.statistics().active == 0
 
 
+@pytest.mark.parametrize("fields", [b"connection: upgrade\r\nupgrade: websocket\r\n", b""])
+async def test_a_switch_of_protocols_is_told_as_such(connector: Connector, stub: Stub, fields: bytes) -> None:
+    """A 101 is no interim answer, and a person who reads of it can tell what the back end did."""
+    stub.answer = raw(b"HTTP/1.1 101 Switching Protocols\r\n" + fields + b"\r\n")
+
+    with pytest.raises(BadUpstreamResponse, match=r"switched to another protocol \(status 101\)"):
+        await send(connector)
+
+
 async def test_broken_chunk(connector: Connector, stub: Stub) -> None:
     """A broken chunk ends the body with an error."""
     stub.answer = raw(OK + b"transfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n")
