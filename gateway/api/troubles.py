@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.api.core import Core
+from gateway.telemetry.endpoint import EndpointTelemetry
 from gateway.upstream.breaker import Gate
 from gateway.upstream.statistics import EndpointStatistics
 
@@ -18,7 +19,7 @@ class Trouble:
     up: bool
     """Whether it gets requests."""
     why: str
-    """As its pages told it, else what keeps requests from it."""
+    """What keeps requests from it, then what its pages tell, which need not be the cause."""
 
 
 def troubles(core: Core) -> list[Trouble]:
@@ -28,15 +29,25 @@ def troubles(core: Core) -> list[Trouble]:
     for pool in core.pools:
         for endpoint in pool.endpoints:
             up, record = endpoint.available(), records.get(endpoint.url)
-            told = record and (record.complaint if up else record.why())
-            if told or not up:
-                found.append(Trouble(pool.name, endpoint.url, up, told or _kept_out(endpoint.statistics())))
+            if not up:
+                found.append(Trouble(pool.name, endpoint.url, up, _why(endpoint.statistics(), record)))
+            elif record and record.complaint:
+                found.append(Trouble(pool.name, endpoint.url, up, record.complaint))
     return found
+
+
+def _why(now: EndpointStatistics, record: EndpointTelemetry | None) -> str:
+    cause, told = _kept_out(now), record.why() if record else None
+    if record is None or told is None:
+        return cause
+    return f"{cause}; its {'/metrics' if record.error else '/v1/models'}: {told}"
 
 
 def _kept_out(now: EndpointStatistics) -> str:
     if now.draining:
         return "it is taken out of its pool"
+    if now.weight <= 0:
+        return "its weight is 0"
     if not now.probed_up:
         return "its health probe fails"
     if now.gate is not Gate.OPEN:

@@ -89,16 +89,34 @@ async def test_ready_says_which_endpoint_cannot_serve_and_why() -> None:
         async with gateway(policy) as running:
             told: dict[str, dict[str, object]] = {}
             async with asyncio.timeout(20):
-                while len(told) < 4 or told[urls[0]]["why"] == "its health probe fails":
+                while len(told) < 4 or "connect_failed" not in str(told[urls[0]]["why"]):
                     page = json.loads((await get(running.url, "/ready")).body)
                     told = {row["endpoint"]: row for row in page.get("endpoints", ())}
 
             assert [told[url]["up"] for url in urls] == [False, True, True, True]
             assert {row["pool"] for row in told.values()} == {"plain"}
-            whys = ("connect_failed", "is HTML", "give the endpoint an `api_key`", "set the pool's `model`")
+            dead = "its health probe fails; its /metrics: connect_failed; nothing listens there"
+            whys = (dead, "is HTML", "give the endpoint an `api_key`", "set the pool's `model`")
             for url, words in zip(urls, whys, strict=True):
                 assert words in str(told[url]["why"])
             assert page["status"] == "ready"
+
+
+async def test_ready_names_what_keeps_requests_away_before_what_a_page_lacks() -> None:
+    """A shut breaker is the cause, and metrics that are not found are none: without them it would get requests."""
+    policy = one_pool("URL", extra=", breaker: {failures: 2, shut: 1h}")
+    async with Stub(reply({}, 404)) as stub:
+        policy = policy.replace("URL", stub.url).replace("telemetry: {interval: off}", "telemetry: {interval: 100ms}")
+        async with gateway(policy) as running:
+            await running.until(lambda: bool(running.core.watch.view.endpoints()[stub.url].error))
+            stub.answer = reply({"error": "died"}, 500)
+            for _ in range(2):
+                await ask(running.url, chat())
+            stub.answer = reply({}, 404)
+            page = json.loads((await get(running.url, "/ready")).body)
+
+    assert (page["status"], page["models_without_pool"]) == ("unready", ["m"])
+    assert page["endpoints"][0]["why"].startswith("its breaker is shut (failures); its /metrics: status ")
 
 
 async def test_ready_says_nothing_of_endpoints_that_serve() -> None:
