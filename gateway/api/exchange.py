@@ -37,6 +37,7 @@ class Exchange:
         "lease",
         "model",
         "on_first",
+        "questions",
         "request_id",
         "response",
         "result",
@@ -77,6 +78,8 @@ class Exchange:
         """Whether the whole answer, up to its end mark, had been sent when the client left."""
         self.first_byte: float | None = None
         self.attempts = 0
+        self.questions = 0
+        """Those of the attempts that asked for a label only: nothing of the request itself was sent."""
         self.translated: tuple[str, ...] = ()
         """Fields of the body that were translated to their new name."""
         self.on_first: Callable[[bytes], None] | None = None

@@ -126,7 +126,7 @@ def left_behind(core: Core, incoming: Incoming) -> bool:
     return (
         core.active is not incoming.active
         and decision is not None
-        and not incoming.exchange.attempts
+        and incoming.exchange.attempts == incoming.exchange.questions
         and all(core.pools.find(name) is None for name in decision.order)
     )
 

@@ -97,6 +97,7 @@ class LabelDesk:
             return self._failed(attempts)
         finally:
             exchange.attempts += attempts.count
+            exchange.questions += attempts.count
             exchange.sent_upstream, exchange.endpoint = attempts.sent_at, attempts.endpoint
             exchange.waited += attempts.waited
         exchange.first_byte = self._core.clock()

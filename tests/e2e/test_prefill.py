@@ -167,6 +167,33 @@ async def test_a_held_request_is_decided_anew_when_a_reload_renames_its_pool(tmp
             await running.until(lambda: running.counted("gateway_requests_total", outcome="ok") == 2)
 
 
+async def test_a_label_that_is_to_be_decoded_is_decided_anew_when_a_reload_renames_its_pool(tmp_path: Path) -> None:
+    """RELOAD-05: that the engine was asked for the label, in vain, is no attempt that would be repeated."""
+    file, gate = tmp_path / "policy.yaml", asyncio.Event()
+
+    async def without_labels(call: Call) -> None:
+        asked = call.request.target == b"/v1/decisions"
+        await (reply({}, 404) if asked else first_token_after(gate))(call)
+
+    choice = {**chat(LONG, stream=True), "structured_outputs": {"choice": ["yes", "no"]}, "temperature": 0}
+    async with Stub(without_labels) as old, Stub(stream(EVENT, DONE)) as new:
+        policy = one_pool(old.url, extra=LIMITS).replace("pools: [plain]", "pools: [plain], decisions: true")
+        file.write_text(policy)
+        async with gateway(file, clock=Clock()) as running:
+            first = asyncio.create_task(ask(running.url, chat(LONG, stream=True)))
+            await old.until(lambda: len(old.requests) == 1)
+            second = asyncio.create_task(ask(running.url, choice))
+            await running.until(lambda: held(running) == 1)
+            assert old.requests[1].target == b"/v1/decisions"
+            file.write_text(one_pool(new.url, extra=LIMITS).replace("plain", "renamed"))
+            await running.until(lambda: running.core.pools.find("plain") is None)
+            gate.set()
+
+            answer = await second
+            assert (answer.status, answer.header("x-gateway-pool"), (await first).status) == (200, "renamed", 200)
+            assert [len(old.requests), len(new.requests)] == [2, 1]
+
+
 async def test_a_retry_that_is_held_when_a_reload_renames_its_pool_is_still_served(tmp_path: Path) -> None:
     """RELOAD-05: what was sent once is not decided anew, so the engine that leaves is all there is for it."""
     file, gate = tmp_path / "policy.yaml", asyncio.Event()
