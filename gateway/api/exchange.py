@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from gateway.access.ticket import Ticket
-from gateway.policy.schema import AccessKey
+from gateway.policy.schema import AccessKey, Policy
 from gateway.types import Decision, Estimate, Features, Outcome, Reason, Result, Trace, Usage
 from gateway.upstream.client import Response
 from gateway.upstream.lease import Lease
@@ -37,6 +37,7 @@ class Exchange:
         "lease",
         "model",
         "on_first",
+        "policy",
         "questions",
         "request_id",
         "response",
@@ -65,6 +66,8 @@ class Exchange:
         self.trace: Trace | None = None
         self.canary: str | None = None
         """The canary policy's hash, if the canary decides."""
+        self.policy: Policy | None = None
+        """The one that decided anew after a reload; None: the one that was live when the request came."""
         self.model: str | None = None
         """The policy's, once it is known."""
         self.lease: Lease | None = None

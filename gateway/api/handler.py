@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import lru_cache
 from urllib.parse import quote
 
@@ -48,6 +49,18 @@ class Incoming:
     exchange: Exchange
     down: Downstream
     dialect: Dialect = OPENAI
+
+
+def as_if_now(core: Core, incoming: Incoming) -> Incoming:
+    """The request under the live policy, for one that is decided anew. Its key keeps what it has paid."""
+    active, exchange = core.active, incoming.exchange
+    policy, key = active.policy, exchange.key
+    exchange.policy, exchange.canary, exchange.decision = policy, None, None
+    if key is not None and policy.access is not None:
+        exchange.key = next((one for one in policy.access.keys if one.name == key.name), key)
+    # The policy's conditions may look at other headers.
+    matched = read_head(incoming.scope["headers"], active.header_names).matched
+    return replace(incoming, active=active, head=replace(incoming.head, matched=matched))
 
 
 class Handler:
@@ -161,12 +174,12 @@ def _in_ascii(name: str) -> bytes:
 def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
     """The headers that the gateway adds to every answer of a proxied request."""
     headers = [(b"x-request-id", exchange.request_id.encode())]
-    decision, estimate = exchange.decision, exchange.estimate
+    decision, estimate, policy = exchange.decision, exchange.estimate, exchange.policy or active.policy
     if exchange.key:
         headers += rate_limit_headers(core.limits.standing(exchange.key))
-    if not active.policy.server.decision_headers:
+    if not policy.server.decision_headers:
         return headers
-    headers.append((b"x-gateway-policy", (exchange.canary or active.policy.version_hash).encode()))
+    headers.append((b"x-gateway-policy", (exchange.canary or policy.version_hash).encode()))
     if exchange.translated:
         headers.append((b"x-gateway-translated", ", ".join(exchange.translated).encode()))
     if decision:

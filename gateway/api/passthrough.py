@@ -20,7 +20,7 @@ from gateway.api.dialect import MESSAGES, PASSED, Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.form import Upload
 from gateway.api.forward import BodyFor, Forward, Plan, admit, forward, left_behind, settle
-from gateway.api.handler import Handler, Incoming
+from gateway.api.handler import Handler, Incoming, as_if_now
 from gateway.errors import BadRequest, Forbidden, NotFound, NothingAvailable
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.caps import read_needs
@@ -77,7 +77,7 @@ class PassThrough(Handler):
             except NothingAvailable:
                 if not left_behind(self.core, incoming):
                     raise
-            incoming = replace(incoming, active=self.core.active)
+            incoming = as_if_now(self.core, incoming)
             model = named(incoming.active.policy, asked, incoming.exchange.key)
             settle(incoming.exchange, model)
 

@@ -13,7 +13,7 @@ from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
 from gateway.api.forward import Forward, Plan, admit, forward, left_behind, served_name, settle
 from gateway.api.guided import renewed
-from gateway.api.handler import Handler, Incoming
+from gateway.api.handler import Handler, Incoming, as_if_now
 from gateway.api.labels import LabelDesk, Tried
 from gateway.api.opinion import OpinionDesk
 from gateway.api.responses import Home, Homes
@@ -82,8 +82,13 @@ class RoutedApi(Handler):
                 if not left_behind(core, incoming):
                     raise
             # A reload took its pools away while it waited: it is decided anew, as if it came now.
-            incoming, active = replace(incoming, active=core.active), core.active
-            model, exchange.canary = find_model(active.policy, body.model, exchange.key), None
+            incoming = as_if_now(core, incoming)
+            active, policy = incoming.active, incoming.active.policy
+            core.learned.estimator.forget(features)
+            model = find_model(policy, body.model, exchange.key)
+            hints = incoming.head.hints if policy.server.client_hints else NO_HINTS
+            exchange.features = features = core.learned.features(body, self._api, hints)
+            exchange.estimate = estimate = core.learned.estimate(features, model)
             facts = active.router.facts(model, features, estimate, incoming.head.matched, exchange.key)
             model, facts = active.router.choose(model, facts)
             settle(exchange, model)

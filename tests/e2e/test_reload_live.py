@@ -130,6 +130,49 @@ async def test_a_request_that_waits_for_a_pool_that_goes_is_decided_anew(
             assert all('pool="renamed"' in line for line in shown)
 
 
+STRICTER = """
+version: 1
+defaults: {{health: {{interval: off}}, telemetry: {{interval: off}}}}
+server: {{client_hints: false}}
+pools:
+  renamed: {{endpoints: ["{url}"]}}
+  gold: {{endpoints: ["{gold}"]}}
+models:
+  m: {{pools: [renamed, gold]}}
+routing: {{rules: [{{name: gold, when: {{header: {{x-tier: gold}}}}, require: gold}}]}}
+access: {{keys: [{{name: k, env: KEY, pools: [renamed, gold]}}]}}
+"""
+
+
+async def test_what_is_decided_anew_is_the_new_policys(tmp_path: Path) -> None:
+    """RELOAD-05: its rules, headers and keys, its view of hints and its name; nothing of the old one's is left."""
+    file = tmp_path / "policy.yaml"
+    gate = asyncio.Event()
+    sent = (("authorization", "Bearer s"), ("x-gateway-output-tokens", "777"), ("x-gateway-task", "math"))
+    old_keys = "access: {keys: [{name: k, env: KEY, pools: [plain]}]}\n"
+    slow = stream(delta("one", "stop"), DONE, gate=gate, gate_before=0)
+    async with Stub(slow) as old, Stub(reply({"choices": []})) as new, Stub(reply({"choices": []})) as gold:
+        file.write_text(one_pool(old.url, extra=", limits: {in_flight: 1}") + old_keys)
+        async with gateway(file, {"KEY": "s"}) as running:
+            first = asyncio.create_task(ask(running.url, chat(stream=True), headers=sent))
+            await old.until(lambda: len(old.requests) == 1)
+            tiers = ("gold", "none")
+            tasks = [asyncio.create_task(ask(running.url, chat(), headers=(*sent, ("x-tier", t)))) for t in tiers]
+            await running.until(lambda: running.core.pools["plain"].waiting == 2)
+            file.write_text(STRICTER.format(url=new.url, gold=gold.url))
+            answers = await asyncio.gather(*tasks)
+            gate.set()
+
+            assert (await first).header("x-gateway-predicted-output-tokens") == "777"
+            assert [answer.status for answer in answers] == [200, 200]
+            assert {answer.header("x-gateway-policy") for answer in answers} == {
+                running.core.active.policy.version_hash
+            }
+            assert answers[0].header("x-gateway-pool") == "gold"
+            assert {answer.header("x-gateway-task") for answer in answers}.isdisjoint({"math"})
+            assert {answer.header("x-gateway-predicted-output-tokens") for answer in answers}.isdisjoint({"777"})
+
+
 async def test_a_stream_that_has_begun_to_beat_is_told_when_a_reload_ends_heartbeats(tmp_path: Path) -> None:
     """RELOAD-05, TIMEOUT-05: decided anew, it gets the other back end's refusal within the stream that has begun."""
     file = tmp_path / "policy.yaml"
@@ -168,5 +211,7 @@ async def test_a_request_that_waits_for_a_model_that_goes_is_told(tmp_path: Path
             gate.set()
 
             assert (answer.status, answer.error["code"]) == (404, "model_not_found")
+            told = (answer.header("x-gateway-policy"), answer.header("x-gateway-pool"))
+            assert told == (running.core.active.policy.version_hash, None)
             assert (await first).body == delta("one", "stop") + DONE
             assert not new.requests
