@@ -52,7 +52,7 @@ class Hints:
 NO_HINTS = Hints()
 
 
-@keyword_record
+@record
 class Features:
     """What the request says about its answer, read from the body alone. Lengths are tokens unless stated otherwise."""
 
@@ -153,7 +153,7 @@ class Features:
     """64-bit hash of what a conversation's turns share: `session_id`, `user` or how it began; 0 where it is none."""
 
 
-@keyword_record
+@record
 class Estimate:
     """How many tokens one choice will have, min(N, cap), as expected before it starts."""
 

@@ -93,6 +93,7 @@ class History:
         support = 0.0
         base, slope = location, 1.0
         young, old, levels = self._young, self._old, self._levels
+        # In one loop, because every request comes here with seven keys: a function for a cell would add a third.
         for level, key in enumerate(keys):
             if not key:
                 continue
@@ -100,14 +101,34 @@ class History:
             if cell is None:
                 add((level, key, location, location))
                 continue
-            after, own_slope, share, reach = _corrected(cell, levels[level], base, location, slope, _BROAD[level])
-            slope += share * reach * (own_slope - slope)
+            weight, sum_m, sum_y, sum_mm, sum_my, errors_before, errors_after = cell
+            if weight <= 0.0:
+                add((level, key, location, location))
+                continue
+            record = levels[level]
+            error, corrected = errors_before + _LEVEL_SHARE * record[0], errors_after + _LEVEL_SHARE * record[1]
+            error *= error
+            share = 3.0 * error / (error + corrected * corrected + 1e-12) - 1.0
+            share = 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
+            mean = sum_m / weight
+            away = base - mean
+            spread_m = sum_mm - sum_m * mean
+            if spread_m <= 0.0:
+                spread_m = 0.0
+            covariance = sum_my - sum_y * mean
+            own_slope = (covariance + _PULL_B * slope) / (spread_m + _PULL_B)
+            own_slope = 0.0 if own_slope < 0.0 else 2.0 if own_slope > 2.0 else own_slope
+            own = sum_y / weight + own_slope * away
+            after = (weight * own + _PULL_A * location) / (weight + _PULL_A)
             add((level, key, location, after))
-            location += share * reach * (after - location)
-            weight = cell[0] * reach
+            part, errors = share, errors_after * share + errors_before * (1.0 - share)
+            if _BROAD[level] and away * away > _NEAR:
+                reach = _reach(away, weight, spread_m, covariance)
+                part, errors, weight = share * reach, errors * reach, weight * reach
+            slope += part * (own_slope - slope)
+            location += part * (after - location)
             if level and share * weight > support:
                 support = share * weight
-            errors = (cell[6] * share + cell[5] * (1.0 - share)) * reach
             spread = (_SPREAD_PULL * spread + errors) / (_SPREAD_PULL + weight)
         return Chain(location, spread, support, base, tuple(steps))
 
@@ -117,10 +138,12 @@ class History:
         square, product = base * base, base * actual
         young, levels = self._young, self._levels
         for level, key, before, after in chain.steps:
-            error_before, error_after = abs(actual - before), abs(actual - after)
-            # Written out, here and below: a call of `min` would double the cost of a line.
+            # All written out, here and above: calls of `abs` and `min` would double the cost of a line.
+            error_before = actual - before if actual > before else before - actual
             if error_before > _LARGEST_ERROR:
                 error_before = _LARGEST_ERROR
+            miss = actual - after
+            error_after = miss if miss >= 0.0 else -miss
             if error_after > _LARGEST_ERROR:
                 error_after = _LARGEST_ERROR
             cell = young.get(key)
@@ -130,7 +153,26 @@ class History:
             if cell is None:
                 young[key] = [1.0, base, actual, square, product, error_before, error_after]
             else:
-                _add(cell, base, actual, after, error_before, error_after)
+                seen, sum_m, sum_y, sum_mm, sum_my, errors_before, errors_after = cell
+                weight = 1.0
+                if seen > 2.0:
+                    # Outliers, far from what the key expects, count little.
+                    typical = errors_after / seen
+                    miss /= typical if typical > _LEAST_TYPICAL else _LEAST_TYPICAL
+                    if (square_miss := miss * miss) > 1.0:
+                        weight = (_TAILS + 1.0) / (_TAILS + square_miss)
+                weighted = weight * base
+                cell[:] = (
+                    seen * DECAY + weight,
+                    sum_m * DECAY + weighted,
+                    sum_y * DECAY + weight * actual,
+                    sum_mm * DECAY + weighted * base,
+                    sum_my * DECAY + weighted * actual,
+                    # Errors are not down-weighted: if a template's answers change, the new length soon counts as
+                    # typical.
+                    errors_before * DECAY + error_before,
+                    errors_after * DECAY + error_after,
+                )
             record = levels[level]
             record[0] += _LEVEL_PACE * (error_before - record[0])
             record[1] += _LEVEL_PACE * (error_after - record[1])
@@ -186,58 +228,11 @@ def imputed(location: float, spread: float, at_least: float) -> float:
     return max(at_least, location + sigma * density / tail)
 
 
-def _add(cell: Cell, base: float, actual: float, expected: float, error_before: float, error_after: float) -> None:
-    """Adds an observation to a cell's fit. Outliers, far from what the key expects, count little."""
-    seen, sum_m, sum_y, sum_mm, sum_my, errors_before, errors_after = cell
-    weight = 1.0
-    if seen > 2.0:
-        typical = errors_after / seen
-        miss = (actual - expected) / (typical if typical > _LEAST_TYPICAL else _LEAST_TYPICAL)
-        if miss * miss > 1.0:
-            weight = (_TAILS + 1.0) / (_TAILS + miss * miss)
-    weighted = weight * base
-    cell[:] = (
-        seen * DECAY + weight,
-        sum_m * DECAY + weighted,
-        sum_y * DECAY + weight * actual,
-        sum_mm * DECAY + weighted * base,
-        sum_my * DECAY + weighted * actual,
-        # Errors are not down-weighted: if a template's answers change, the new length soon counts as typical.
-        errors_before * DECAY + error_before,
-        errors_after * DECAY + error_after,
-    )
-
-
-def _corrected(
-    cell: Cell, record: list[float], base: float, before: float, slope: float, broad: bool
-) -> tuple[float, float, float, float]:
-    """(location, slope, share, reach) by a cell, given the location and slope of the broader levels.
-
-    The share is the part of the correction to apply, from the errors with and without it, on the key and on its level
-    as a whole (`record`). The reach is the weight of a `broad` key's data at this location.
-    """
-    weight, sum_m, sum_y, sum_mm, sum_my, error_before, error_after = cell
-    error_before += _LEVEL_SHARE * record[0]
-    error_after += _LEVEL_SHARE * record[1]
-    better = error_before * error_before
-    share = 3.0 * better / (better + error_after * error_after + 1e-12) - 1.0
-    share = 0.0 if share < 0.0 else 1.0 if share > 1.0 else share
-    if weight <= 0.0:
-        return before, slope, share, 0.0
-    mean = sum_m / weight
-    away = base - mean
-    spread_m = sum_mm - sum_m * mean
-    covariance = sum_my - sum_y * mean
-    own_slope = (covariance + _PULL_B * slope) / ((spread_m if spread_m > 0.0 else 0.0) + _PULL_B)
-    own_slope = 0.0 if own_slope < 0.0 else 2.0 if own_slope > 2.0 else own_slope
-    own = sum_y / weight + own_slope * away
-    reach = 1.0
-    if broad and away * away > _NEAR:
-        spread_m = spread_m if spread_m > 0.0 else 0.0
-        # Squares: the spread of the key's data in m, and the part of the actual lengths' spread that m explains.
-        told = covariance * covariance / (spread_m + 1e-9) if covariance > 0.0 else 0.0
-        reach = math.exp(-away * away / (2.0 + (12.0 * spread_m + 48.0 * told) / weight))
-    return (weight * own + _PULL_A * before) / (weight + _PULL_A), own_slope, share, reach
+def _reach(away: float, weight: float, spread_m: float, covariance: float) -> float:
+    """The weight of a broad key's data at a location that is `away` from their mean."""
+    # Squares: the spread of the key's data in m, and the part of the actual lengths' spread that m explains.
+    told = covariance * covariance / (spread_m + 1e-9) if covariance > 0.0 else 0.0
+    return math.exp(-away * away / (2.0 + (12.0 * spread_m + 48.0 * told) / weight))
 
 
 def _capped(cell: Cell) -> Cell:

@@ -43,6 +43,9 @@ _ASK_BLOCK = re.compile(
 )
 
 
+TEXT_ONLY = frozenset({"text"})
+
+
 @dataclass(slots=True)
 class Dialogue:
     """The conversation in the form that feature extraction uses."""
@@ -64,7 +67,7 @@ class Dialogue:
     prompts: int = 1
     """Number of prompts in a completions batch, or of conversations in a chat batch."""
     images: int = 0
-    media: set[str] = field(default_factory=lambda: {"text"})
+    media: frozenset[str] = TEXT_ONLY
     after_tool: bool = False
     last_role: str = ""
 
@@ -75,13 +78,13 @@ def read(data: dict[str, object], api: Api) -> Dialogue:
         return _read_prompt(data.get("prompt"))
     messages = data.get("messages")
     dialogue = Dialogue()
-    if not isinstance(messages, list):
+    if not isinstance(messages, list) or not messages:
         return dialogue
-    if _is_batch(messages):
+    if isinstance(messages[0], list):
         return _read_batch(messages)
-    dialogue.turns = len(messages)
-    dialogue.unread = max(0, len(messages) - MAX_READ)
-    if dialogue.unread:
+    dialogue.turns = turns = len(messages)
+    if turns > MAX_READ:
+        dialogue.unread = turns - MAX_READ
         messages = messages[:_HEAD_READ] + messages[_HEAD_READ - MAX_READ :]
     systems: list[str] = []
     texts = dialogue.texts
@@ -182,7 +185,7 @@ def _parts(content: object, dialogue: Dialogue) -> Iterator[str]:
         if medium is None and kind is None and "image_url" in part:
             medium = "image"
         if medium is not None:
-            dialogue.media.add(medium)
+            dialogue.media |= {medium}
             dialogue.images += medium == "image"
             continue
         text = part.get("text")

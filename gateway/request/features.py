@@ -11,7 +11,7 @@ from __future__ import annotations
 from operator import mul
 
 from gateway.request.asking import read_ask
-from gateway.request.content import Dialogue, read
+from gateway.request.content import TEXT_ONLY, Dialogue, read
 from gateway.request.examples import in_prompt, in_turns
 from gateway.request.formats import as_chat
 from gateway.request.instruction import code_share
@@ -23,7 +23,6 @@ from gateway.request.tokens import Profile, TokenEstimator, count_parts, rough_t
 from gateway.types import NO_HINTS, Api, Features, Hints
 
 _AS_CHAT = (Api.CHAT, Api.COMPLETIONS)
-_TEXT = frozenset({"text"})
 _BYTES = (1, 1, 1, 1, 2, 2, 3, 3, 3, 3)
 """UTF-8 bytes per character of each part of a text."""
 _HEAD = 800
@@ -55,6 +54,8 @@ def extract(
     params = read_params(data, api)
     code = code_share(dialogue.user)
     profile, ask_tokens = _count(dialogue, params.tool_bytes, body.hidden_text)
+    model = body.model or ""
+    input_tokens = (TokenEstimator() if tokens is None else tokens).estimate(model, profile)
     keys = text_keys(dialogue.system, dialogue.user)
     reading = known(reading_key(keys.template, params.key, dialogue.after_tool)) if known and keys.template else None
     if reading is None:
@@ -63,16 +64,15 @@ def extract(
     else:
         # Only a second opinion reads this, and none is asked for a known template.
         instruction = dialogue.user
-    counts = profile, ask_tokens, (tokens or TokenEstimator()).estimate(body.model or "", profile)
     texts = _texts(body, dialogue, instruction)
     prefill = dialogue.last_role == "assistant" and _continues(data)
     thread = thread_key(data, keys.system, dialogue.first)
-    stated = body.model or "", body.stream, api, hints
-    return _assemble(stated, dialogue, params, reading, texts, code, counts, keys, prefill, thread)
+    stated = api, model, body.stream, hints, prefill
+    return _assemble(stated, dialogue, params, reading, texts, code, (profile, ask_tokens, input_tokens), keys, thread)
 
 
-_Stated = tuple[str, bool, Api, Hints]
-"""(model, whether it streams, format, hints)"""
+_Stated = tuple[Api, str, bool, Hints, bool]
+"""(format, model, whether it streams, hints, whether the answer continues an assistant turn)"""
 _Texts = tuple[str, str, str, str]
 """(instruction, edges of the system prompt, start of the last user turn, its end), without lone surrogates."""
 _Counts = tuple[Profile, int, int]
@@ -81,33 +81,26 @@ _Counts = tuple[Profile, int, int]
 
 def _assemble(
     stated: _Stated, dialogue: Dialogue, params: Params, reading: Reading, texts: _Texts, code: float, counts: _Counts,
-    keys: TextKeys, prefill: bool, thread: int,
+    keys: TextKeys, thread: int,
 ) -> Features:  # fmt: skip
     """The features, from everything that was read."""
-    caps, thinking, shape, cap = params.caps, params.thinking, params.shape, params.cap
+    api, model, stream, hints, prefill = stated
+    caps, thinking, shape = params.caps, params.thinking, params.shape
     profile, ask_tokens, input_tokens = counts
     few_shot, few_shots, last_answer = _examples(dialogue, code)
     instruction, system_text, user_head, user_tail = texts
-    model, stream, api, hints = stated
+    # By position, in the order of the fields: by keyword it costs three times as much (CPython 3.11).
     return Features(
-        api=api, model=model, stream=stream, input_tokens=input_tokens, language=reading.language, profile=profile,
-        cap=cap, explicit_cap=caps.explicit, token_limit=caps.limit,
-        floor=caps.floor if cap is None or caps.floor < cap else cap,
-        stop_line=caps.stop_line, scoring=caps.scoring, n=caps.n * dialogue.prompts,
-        structure=shape.kind, legacy_guided=shape.legacy, labels=shape.labels or caps.allowed_ids,
-        structure_tokens=round(shape.size.typical) if shape.size else None,
-        tools=params.tools, tool_choice=params.choice, tool_fields=params.tool_fields,
-        thinking=thinking.on, thinking_budget=thinking.budget,
-        turns=dialogue.turns, prefill=prefill, after_tool=dialogue.after_tool,
-        wish=reading.wish, wish_firm=reading.wish_firm, detail=reading.detail, step_by_step=reading.step_by_step,
-        place=reading.place,
-        few_shot=few_shot, few_shots=few_shots, last_answer=last_answer, ask_tokens=ask_tokens, code_share=code,
-        hint_task=hints.task, hint_tokens=hints.output_tokens,
-        modalities=_TEXT if len(dialogue.media) == 1 else frozenset(dialogue.media), needs=params.needs,
-        task_scores=reading.task_scores, groups=reading.groups, instruction=instruction, system_text=system_text,
-        user_head=user_head, user_tail=user_tail, user_chars=len(dialogue.user),
-        system_key=keys.system, template_key=keys.template, head_key=keys.head, tail_key=keys.tail, form_key=keys.form,
-        shape_key=params.key, thread_key=thread,
+        api, model, stream, input_tokens, reading.language,
+        params.cap, caps.explicit, caps.limit, params.structure_tokens, params.floor, caps.stop_line, caps.scoring,
+        caps.n * dialogue.prompts,
+        shape.kind, shape.legacy, params.labels, params.tools, params.choice, thinking.on, thinking.budget,
+        dialogue.turns, prefill, dialogue.after_tool,
+        reading.wish, reading.wish_firm, reading.detail, reading.step_by_step,
+        few_shot, few_shots, last_answer, ask_tokens, reading.place, hints.task, hints.output_tokens,
+        profile, code, dialogue.media, params.needs, reading.task_scores,
+        instruction, system_text, user_head, user_tail, len(dialogue.user), params.tool_fields, reading.groups,
+        keys.system, keys.template, keys.head, keys.tail, keys.form, params.key, thread,
     )  # fmt: skip
 
 
@@ -129,7 +122,7 @@ def _count(dialogue: Dialogue, tool_bytes: int, hidden: int) -> tuple[Profile, i
     ids = dialogue.ids
     if read != total or dialogue.unread or hidden:
         parts, ids = _scaled(dialogue, parts, total / read if read else 1.0, hidden)
-    media = dialogue.images + (len(dialogue.media - {"text", "image"}) if len(dialogue.media) > 1 else 0)
+    media = 0 if dialogue.media is TEXT_ONLY else dialogue.images + len(dialogue.media - {"text", "image"})
     # A prompt of token ids is complete: no chat template adds to it.
     turns, fixed = (0, 0) if ids and not total else (dialogue.turns, 1)
     profile = (*parts, tool_bytes, media, ids, turns, fixed)

@@ -37,6 +37,12 @@ class Params:
     needs: frozenset[Need]
     cap: int | None
     """Minimum of the token limit and the structure's bound, in tokens."""
+    floor: int
+    """The least number of tokens, no more than `cap`."""
+    structure_tokens: int | None
+    """Typical length of an answer that has the structure; None without one."""
+    labels: int
+    """Labels of the structure, or else tokens that are allowed."""
     key: int
     """`shape_key`: hash of the names, the schema and the tools."""
 
@@ -63,6 +69,7 @@ def _usual(api: Api, limits: tuple[object, ...], *names: str) -> Params:
 def _read(data: dict[str, object], api: Api) -> Params:
     own, thinking, shape = read_caps(data, api), read_thinking(data), read_structure(data)
     tools, tool_bytes = read_tools(data.get("tools") or data.get("functions"))
+    cap = _cap(own, shape, thinking)
     return Params(
         caps=own,
         thinking=thinking,
@@ -72,7 +79,10 @@ def _read(data: dict[str, object], api: Api) -> Params:
         tool_fields=required_fields(data.get("tools")),
         choice=read_tool_choice(data, tools),
         needs=read_needs(data, shape.kind, thinking.on),
-        cap=_cap(own, shape, thinking),
+        cap=cap,
+        floor=own.floor if cap is None or own.floor < cap else cap,
+        structure_tokens=round(shape.size.typical) if shape.size else None,
+        labels=shape.labels or own.allowed_ids,
         key=shape_key(data),
     )
 

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from gateway.errors import BadRequest
 from gateway.estimate.rules import estimate_rules
 from gateway.request.features import extract
+from gateway.request.keys import shape_key, text_keys, thread_key
 from gateway.request.lexicon import BIT, PHRASE_BIT, Groups
 from gateway.request.parse import parse_body
-from gateway.types import Api, Structure
+from gateway.request.tokens import TokenEstimator, rough_tokens
+from gateway.types import Api, Hints, Need, Place, Structure, Task, ToolChoice
 from tests.request.helpers import Message, chat, completion, of, user
 
 KEYS = st.sampled_from(
@@ -153,3 +155,59 @@ class TestParams:
         chat(user("hi"), max_tokens=1)
 
         assert chat(user("hi"), max_tokens=limit).cap == cap
+
+
+def test_every_feature_has_its_own_place() -> None:
+    """A request that says something on each count: no value is taken for its neighbour's."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "enum": ["x", "y", "z"]}}, "required": ["a"]}
+    data = {
+        "model": "large",
+        "messages": [
+            {"role": "system", "content": "Answer in detail."},
+            {"role": "user", "content": [{"type": "image_url"}, {"type": "text", "text": "Which one, a or b?"}]},
+            {"role": "assistant", "content": "The second one, of course."},
+            {"role": "tool", "content": "found"},
+            {"role": "assistant", "content": "So"},
+        ],
+        "stream": True,
+        "max_tokens": 900,
+        "min_tokens": 7,
+        "n": 3,
+        "stop": "\n",
+        "user": "u",
+        "structured_outputs": {"json": schema},
+        "tools": [{"function": {"name": "f", "parameters": {"properties": {"p": {}}, "required": ["p", "q"]}}}] * 2,
+        "thinking_token_budget": 50,
+        "chat_template_kwargs": {"enable_thinking": True},
+        "continue_final_message": True,
+        "min_p": 0.1,
+    }
+    hints = Hints(task=Task.MATH, output_tokens=77)
+    found = extract(parse_body(json.dumps(data).encode()), Api.CHAT, hints)
+    asked = "Which one, a or b?"
+
+    assert (found.api, found.model, found.stream, found.language) == (Api.CHAT, "large", True, "en")
+    assert (found.cap, found.token_limit, found.explicit_cap, found.floor, found.n) == (900, 900, True, 7, 3)
+    assert (found.stop_line, found.scoring, found.legacy_guided) == (True, False, False)
+    assert (found.structure, found.labels, found.tools, found.tool_fields) == (Structure.JSON_SCHEMA, 3, 2, 4)
+    assert (found.structure_tokens, found.profile[-5:]) == (8, (184, 1, 0, 5, 1))
+    assert (found.tool_choice, found.thinking, found.thinking_budget) == (ToolChoice.AUTO, True, 50)
+    assert (found.turns, found.prefill, found.after_tool) == (5, True, True)
+    assert (found.detail, found.step_by_step, found.wish, found.few_shot, found.few_shots) == (1, False, None, None, 0)
+    assert (found.last_answer, found.place) == (rough_tokens("The second one, of course."), Place.WHOLE)
+    assert (found.ask_tokens, found.input_tokens) == (5, TokenEstimator().estimate("large", found.profile))
+    assert (found.hint_task, found.hint_tokens, found.code_share) == (Task.MATH, 77, 0.0)
+    assert (found.modalities, Need.MIN_P in found.needs) == (frozenset({"text", "image"}), True)
+    assert found.task_scores[0][0] is Task.CLASSIFICATION
+    assert (found.system_text, found.user_head, found.user_tail, found.user_chars) == (
+        "Answer in detail.",
+        asked,
+        "",
+        18,
+    )
+    assert found.instruction.startswith(asked)
+    assert Groups(*found.groups).system & BIT["answer"]
+    keys = text_keys("Answer in detail.", asked)
+    assert (found.system_key, found.template_key, found.head_key) == (keys.system, keys.template, keys.head)
+    assert (found.tail_key, found.form_key, found.shape_key) == (keys.tail, 0, shape_key(data))
+    assert found.thread_key == thread_key(data, keys.system, asked)
