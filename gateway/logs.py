@@ -71,24 +71,26 @@ class TextFormatter(logging.Formatter):
     """`time level message key=value ...`, for people."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_timestamp(record.created)} {record.levelname.lower():7} {record.getMessage()}"
         fields = getattr(record, "fields", None)
-        if isinstance(fields, dict):
-            line += "".join(f" {name}={_plain(value)}" for name, value in fields.items() if value is not None)
+        line = _text_line(record.created, record.levelname.lower(), record.getMessage(), fields)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line
 
     def request(self, at: float, outcome: Outcome) -> str:
         """As in JSON."""
-        record = logging.makeLogRecord({"name": log.name, "levelname": "INFO", "msg": "request"})
-        record.created, record.fields = at, request_fields(outcome)
-        return self.format(record) + "\n"
+        return _text_line(at, "info", "request", request_fields(outcome)) + "\n"
 
 
-def _plain(value: object) -> str:
-    text = str(value)
-    return json.dumps(text, ensure_ascii=False) if " " in text or not text else text
+def _text_line(at: float, level: str, message: str, fields: object) -> str:
+    """One line; a value with spaces, or an empty one, is quoted as in JSON. In one loop: every request has a line."""
+    line = f"{_timestamp(at)} {level:7} {message}"
+    if isinstance(fields, dict):
+        for name, value in fields.items():
+            if value is not None:
+                text = value if isinstance(value, str) else str(value)
+                line += f' {name}={json.dumps(text, ensure_ascii=False) if " " in text or not text else text}'
+    return line
 
 
 def _timestamp(seconds: float) -> str:
