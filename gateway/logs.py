@@ -89,7 +89,7 @@ def _text_line(at: float, level: str, message: str, fields: object) -> str:
         for name, value in fields.items():
             if value is not None:
                 text = value if isinstance(value, str) else str(value)
-                line += f' {name}={json.dumps(text, ensure_ascii=False) if " " in text or not text else text}'
+                line += f" {name}={json.dumps(text, ensure_ascii=False) if ' ' in text or not text else text}"
     return line
 
 

@@ -233,7 +233,7 @@ async def relayed(count: int) -> int:
     exchange = Exchange("r", 0.0, ())
     connection: Any = Direct(sent)
     relay = StreamRelay(exchange, Downstream(receive, send, connection), opened, OPENAI, None, lambda: 0.0, None)
-    running = relay.run([], nullcontext)
+    running = relay.run([], nullcontext())
     spent = calls_of(lambda: drive(running))
 
     assert b"".join(sent) == b"".join(pieces)

@@ -13,6 +13,7 @@ from gateway.access.limits import Limits
 from gateway.api.afterwards import Afterwards
 from gateway.api.exchange import Observer
 from gateway.api.opinion import OpinionDesk
+from gateway.api.time_left import Deadlines
 from gateway.api.usage import UsageHabits
 from gateway.decisions.log import DecisionLog
 from gateway.discovery.keeper import Discovery
@@ -179,6 +180,8 @@ class Core:
     usage_habits: UsageHabits = field(default_factory=UsageHabits)
     afterwards: Afterwards
     """The observers of outcomes, who follow some milliseconds after a request's end."""
+    deadlines: Deadlines = field(init=False)
+    """The total time of those that run."""
     ended: tuple[Observer, Observer] = field(init=False)
     """What its end calls at once."""
 
@@ -198,6 +201,7 @@ class Core:
     """Requests refused because of that."""
 
     def __post_init__(self) -> None:
+        self.deadlines = Deadlines(self.clock)
         self.ended = (self.learned.note, self.afterwards.add)
 
 

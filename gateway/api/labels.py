@@ -20,13 +20,12 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 
 from gateway.api.core import Core
-from gateway.api.forward import TimeLeft, request_headers, served_name
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.label_answer import TARGET, Frame, completion, decision_body, event_stream, read_decision
 from gateway.api.relay import result_of
+from gateway.api.sending import request_headers, served_name
 from gateway.errors import GatewayError, NothingAvailable, TooManyRequests
 from gateway.policy.schema import Model
 from gateway.request.labels import LabelQuestion, read_label_question
@@ -36,6 +35,7 @@ from gateway.types import Decision, Need, Reason, Result, Usage
 from gateway.upstream.call import Call, Opened
 from gateway.upstream.client import Headers
 from gateway.upstream.endpoint import Endpoint
+from gateway.upstream.fair import Work
 from gateway.upstream.proxy import Attempts
 
 log = logging.getLogger("gateway.labels")
@@ -86,8 +86,8 @@ class LabelDesk:
             return frozenset()
         attempts = Attempts(self._core.pools, self._core.metrics.retried)
         try:
-            async with TimeLeft(self._deadline(incoming, pools[0]), self._core.clock):
-                opened = await attempts.open(self._call(incoming, model, question, pools, decision))
+            with self._core.deadlines.until(self._deadline(incoming, pools[0])):
+                opened = await attempts.open(LabelCall(incoming, model, question, pools, decision))
             exchange.lease, exchange.response = opened.lease, opened.response
         except (NothingAvailable, TooManyRequests):
             if attempts.count == 0 and pools == decision.order:
@@ -128,24 +128,6 @@ class LabelDesk:
     def _deadline(self, incoming: Incoming, pool: str) -> float | None:
         total = incoming.active.policy.pools[pool].timeouts.total
         return None if total is None else incoming.exchange.started + total
-
-    def _call(
-        self, incoming: Incoming, model: Model, question: LabelQuestion, pools: tuple[str, ...], decision: Decision
-    ) -> Call:
-        policy, key = incoming.active.policy, incoming.exchange.key
-        return Call(
-            method=b"POST",
-            target=TARGET,
-            headers=partial(_headers, incoming),
-            body=lambda pool: decision_body(question, served_name(policy, model, pool)),
-            pools=pools,
-            attempts=1,
-            wait_for_first=True,
-            work=partial(work_of, decision),
-            endpoint=decision.endpoint,
-            key=key.name if key else None,
-            priority=key.priority if key else 0,
-        )
 
     def _read(self, opened: Opened, question: LabelQuestion) -> tuple[str, Usage | None]:
         """The content and its token counts. Without an answer there are no counts, and the lease is given back."""
@@ -200,6 +182,24 @@ class LabelDesk:
         await down.end(answer)
 
 
-def _headers(incoming: Incoming, endpoint: Endpoint) -> Headers:
-    kept = [header for header in request_headers(incoming, endpoint) if header[0] not in _OURS]
-    return [*kept, _JSON]
+class LabelCall(Call):
+    """The question that stands for the request, once."""
+
+    target = TARGET
+
+    def __init__(
+        self, incoming: Incoming, model: Model, question: LabelQuestion, pools: tuple[str, ...], decision: Decision
+    ) -> None:
+        self._incoming, self._model, self._question, self._decision = incoming, model, question, decision
+        self.pools, self.endpoint = pools, decision.endpoint
+        if (key := incoming.exchange.key) is not None:
+            self.key, self.priority = key.name, key.priority
+
+    def headers(self, endpoint: Endpoint) -> Headers:
+        return [*(pair for pair in request_headers(self._incoming, endpoint) if pair[0] not in _OURS), _JSON]
+
+    def body(self, pool: str) -> bytes:
+        return decision_body(self._question, served_name(self._incoming.active.policy, self._model, pool))
+
+    def work(self) -> Work:
+        return work_of(self._decision)

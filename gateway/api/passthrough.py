@@ -19,8 +19,9 @@ from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, PASSED, Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.form import Upload
-from gateway.api.forward import BodyFor, Forward, Plan, admit, forward, left_behind, settle
+from gateway.api.forward import Forward, admit, forward, left_behind, settle
 from gateway.api.handler import Handler, Incoming, as_if_now
+from gateway.api.sending import BodyFor, Plan
 from gateway.errors import BadRequest, Forbidden, NotFound, NothingAvailable
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.request.caps import read_needs

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractContextManager
 from typing import Any
 
 from gateway.api.dialect import Dialect
@@ -31,8 +31,6 @@ AFTER_END_SECONDS = 1.0
 
 Rewrite = Callable[[bytes], bytes]
 Clock = Callable[[], float]
-TimeLeft = Callable[[], AbstractAsyncContextManager[None]]
-"""A block's limit: raises UpstreamTimeout when the request's total time is up."""
 
 
 async def relay_whole(
@@ -155,14 +153,15 @@ class StreamRelay:
         self._tail = dialect.tail()
         self._hold = LineHold()
 
-    async def run(self, headers: Headers, time_left: TimeLeft) -> None:
+    async def run(self, headers: Headers, time_left: AbstractContextManager[None]) -> None:
+        """`time_left` raises UpstreamTimeout when the request's total time is up."""
         exchange, tail = self._exchange, self._tail
         if not self._down.early:
             await self._down.start(self._opened.response.status, headers)
         exchange.status = self._opened.response.status
         failure: GatewayError | None = None
         try:
-            async with time_left():
+            with time_left:
                 await self._pump()
         except (UpstreamError, UpstreamTimeout) as failed:
             failure = failed

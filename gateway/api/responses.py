@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from gateway.api.body import read_body
 from gateway.api.core import Core
 from gateway.api.dialect import RESPONSES, Dialect
-from gateway.api.forward import TimeLeft, admit, relay, request_headers, request_target, rewriting
+from gateway.api.forward import admit, relay, rewriting
 from gateway.api.handler import Handler, Incoming
 from gateway.api.passthrough import allowed, check_path
+from gateway.api.sending import request_headers, request_target
 from gateway.errors import ConnectFailed, MethodNotAllowed, NotFound, NothingAvailable, UpstreamError, UpstreamTimeout
 from gateway.policy.schema import AccessKey, Model, Policy
 from gateway.types import Decision, Reason, Result
@@ -94,7 +95,7 @@ class StoredResponse(Handler):
         )
         total = policy.pools[exchange.decision.pool].timeouts.total if exchange.decision.pool in policy.pools else None
         deadline = None if total is None else exchange.started + total
-        async with TimeLeft(deadline, self.core.clock):
+        with self.core.deadlines.until(deadline):
             opened = await self._open(incoming, home, raw)
             exchange.lease, exchange.response = opened.lease, opened.response
         rewrite = None

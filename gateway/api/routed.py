@@ -11,12 +11,13 @@ from dataclasses import replace
 from gateway.api.body import read_body
 from gateway.api.core import Core, find_model
 from gateway.api.dialect import MESSAGES, OPENAI, RESPONSES, Dialect
-from gateway.api.forward import Forward, Plan, admit, forward, left_behind, served_name, settle
+from gateway.api.forward import Forward, admit, forward, left_behind, settle
 from gateway.api.guided import renewed
 from gateway.api.handler import Handler, Incoming, as_if_now
 from gateway.api.labels import LabelDesk, Tried
 from gateway.api.opinion import OpinionDesk
 from gateway.api.responses import Home, Homes
+from gateway.api.sending import Plan, served_name
 from gateway.api.usage import leaves_usage_open
 from gateway.errors import MethodNotAllowed, NothingAvailable
 from gateway.policy.schema import Facts, Model

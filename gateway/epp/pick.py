@@ -13,9 +13,10 @@ from functools import partial
 
 from gateway.api.core import Core
 from gateway.api.exchange import Exchange
-from gateway.api.forward import Plan, TimeLeft, after, prompt_for, rewriting, served_name
+from gateway.api.forward import after, rewriting
 from gateway.api.handler import Incoming, own_headers
 from gateway.api.relay import Rewrite, StreamRelay, relay_whole, result_of
+from gateway.api.sending import Plan, prompt_for, served_name
 from gateway.api.usage import UsageHider, asking_for_usage
 from gateway.epp.addresses import Addresses
 from gateway.epp.sides import Body
@@ -139,7 +140,7 @@ async def _relay(core: Core, incoming: Incoming, opened: Opened, headers: Header
     exchange, down, dialect, clock = incoming.exchange, incoming.down, incoming.dialect, core.clock
     if opened.streams:
         relay = StreamRelay(exchange, down, opened, dialect, rewrite, clock, heartbeat=None)
-        await relay.run(headers, partial(TimeLeft, None, clock))
+        await relay.run(headers, core.deadlines.until(None))
     else:
         await relay_whole(exchange, down, opened, headers, dialect, rewrite, clock)
 

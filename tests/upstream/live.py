@@ -93,6 +93,22 @@ async def wired(
         await pools.aclose()
 
 
+class Ask(Call):
+    """An empty request."""
+
+    target = b"/v1/chat/completions"
+    first_seconds = inf
+
+    def headers(self, endpoint: Endpoint) -> Headers:
+        return []
+
+    def body(self, pool: str) -> bytes:
+        return b"{}"
+
+    def first(self) -> float:
+        return self.first_seconds
+
+
 class Client:
     """Sends through `Attempts` and notes what was retried."""
 
@@ -112,18 +128,10 @@ class Client:
         more: float = 0.0,
     ) -> Opened:
         self.last = Attempts(self.pools, lambda pool, reason: self.retries.append((pool, reason)))
-        call = Call(
-            method=b"POST",
-            target=b"/v1/chat/completions",
-            headers=lambda endpoint: [],
-            body=lambda pool: b"{}",
-            pools=order or tuple(pool.name for pool in self.pools),
-            attempts=attempts,
-            wait_for_first=wait_for_first,
-            first=lambda: first,
-            stream=stream,
-            extra=(lambda: more) if more else None,
-        )
+        call = Ask()
+        call.pools, call.attempts, call.stream = order or tuple(pool.name for pool in self.pools), attempts, stream
+        call.wait_for_first, call.first_seconds = wait_for_first, first
+        call.extra = (lambda: more) if more else None
         return await self.last.open(call)
 
 
