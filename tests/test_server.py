@@ -3,70 +3,133 @@
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from collections.abc import Iterable
+from typing import Any, cast
 
-from gateway.api.downstream import Receive, Scope, Send
-from gateway.server import ClientConnection, HeldWrites
+import pytest
+
+from gateway.api.downstream import CONNECTION, WHOLE, App, Connection, Receive, Scope, Send
+from gateway.server import ClientConnection
 from tests.servers import serve
 
-
-class _Written(asyncio.Transport):
-    """A transport that notes each write, and what it was told besides."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.writes: list[bytes] = []
-        self.closed = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.writes.append(bytes(data))
-
-    def is_closing(self) -> bool:
-        return self.closed
-
-    def close(self) -> None:
-        self.closed = True
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return name
+GET = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
 
 
-async def test_a_head_leaves_with_the_body_that_follows_it() -> None:
-    """What is held goes out in one write with the next bytes, and later writes are not held."""
-    below = _Written()
-    held = HeldWrites(below)
-    held.hold()
-    held.write(b"head ")
-    assert below.writes == []
-    held.write(b"body")
-    held.write(b"more")
-    assert b"".join(below.writes) == b"head bodymore"
-    assert below.writes[0].startswith(b"head ")
-    assert below.writes[-1] == b"more"
-    await asyncio.sleep(0)
-    assert b"".join(below.writes) == b"head bodymore"
+class _Noted:
+    """A real transport that notes each write."""
+
+    def __init__(self, below: asyncio.Transport, writes: list[bytes]) -> None:
+        self._below = below
+        self._writes = writes
+
+    def write(self, data: bytes) -> None:
+        self._writes.append(data)
+        self._below.write(data)
+
+    def writelines(self, pieces: Iterable[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._below, name)
 
 
-async def test_a_head_does_not_wait_for_a_later_body() -> None:
-    """A head whose body is not there yet leaves at the end of the loop's turn."""
-    below = _Written()
-    held = HeldWrites(below)
-    held.hold()
-    held.write(b"head")
-    await asyncio.sleep(0)
-    assert below.writes == [b"head"]
+def noting(writes: list[bytes]) -> type[ClientConnection]:
+    """Our protocol on such a transport."""
+
+    class Noting(ClientConnection):
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(cast(asyncio.Transport, _Noted(transport, writes)))
+
+    return Noting
 
 
-async def test_closing_loses_nothing_that_is_held() -> None:
-    """A connection that is closed in the turn of its head still sends the head."""
-    below = _Written()
-    held = HeldWrites(below)
-    held.hold()
-    held.write(b"head")
-    held.close()
-    assert below.writes == [b"head"]
-    assert held.is_closing()
-    assert held.get_extra_info("peername") == "peername"
+async def exchanged(app: App, *, http: type[ClientConnection] = ClientConnection, request: bytes = GET) -> bytes:
+    """All that comes back for a request, after which the client's side is closed as well."""
+    async with serve(app, loop="asyncio", http=http) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request)
+        answer = await reader.read()
+        writer.close()
+        await writer.wait_closed()
+        return answer
+
+
+@pytest.mark.parametrize("whole", [False, True])
+async def test_a_head_leaves_with_the_body_that_follows_it(whole: bool) -> None:
+    """Head and body are one write, whether or not the application says that the body is the next message."""
+    writes: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        start = {"type": "http.response.start", "status": 200, "headers": [(b"Content-Length", b"4")]}
+        await send({**start, WHOLE: True} if whole else start)
+        await send({"type": "http.response.body", "body": b"done"})
+
+    answer = await exchanged(app, http=noting(writes))
+    assert writes == [answer]
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\ncontent-length: 4\r\nconnection: close\r\n\r\ndone")
+
+
+async def test_only_the_first_piece_has_the_head_with_it() -> None:
+    """Later pieces are written as they come."""
+    writes: list[bytes] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two", "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    await exchanged(app, http=noting(writes))
+    assert writes[0].endswith(b"\r\n\r\n3\r\none\r\n")
+    assert writes[1:] == [b"3\r\ntwo\r\n", b"0\r\n\r\n"]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_cut_answer_still_has_its_head(fails: bool) -> None:
+    """An application that ends, or fails, in the turn of its answer's head cuts the connection behind the head."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        if fails:
+            raise ZeroDivisionError
+
+    assert (await exchanged(app)).endswith(b"content-length: 4\r\nconnection: close\r\n\r\n")
+
+
+async def test_an_application_that_says_nothing_is_an_error() -> None:
+    """Its client gets 500, and not a connection that ends without a word."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        return
+
+    assert (await exchanged(app)).startswith(b"HTTP/1.1 500 ")
+
+
+@pytest.mark.parametrize("header", [(b"a", b"1\r\nset-cookie: x"), (b"a\r\nb", b"1"), (b"a", b"1\n2"), (b"a", b"1\r2")])
+async def test_no_header_is_two(header: tuple[bytes, bytes]) -> None:
+    """A line break in a name or a value never reaches the client."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [header]})
+
+    answer = await exchanged(app)
+    assert answer.startswith(b"HTTP/1.1 500 ")
+    assert b"cookie" not in answer
+
+
+@pytest.mark.parametrize("body", [b"longer", b"sh"])
+async def test_a_body_of_another_length_is_cut(body: bytes) -> None:
+    """A body that is not as long as its Content-Length is an error of ours, and never looks whole."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": body})
+
+    head, _, rest = (await exchanged(app)).partition(b"\r\n\r\n")
+    assert b"content-length: 4" in head
+    assert len(rest) < 4
 
 
 async def test_a_slow_body_comes_after_its_head() -> None:
@@ -74,8 +137,6 @@ async def test_a_slow_body_comes_after_its_head() -> None:
     go_on = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        connection = cast(ClientConnection, scope["gateway.connection"])
-        connection.hold()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
         await go_on.wait()
         await send({"type": "http.response.body", "body": b"done", "more_body": False})
@@ -97,8 +158,7 @@ async def test_pieces_of_a_chunked_answer_can_be_written_straight() -> None:
     straight: list[bool] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        connection = cast(ClientConnection, scope["gateway.connection"])
-        connection.hold()
+        connection = cast(Connection, scope[CONNECTION])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         write = connection.straight()
         straight.append(write is not None)
@@ -133,7 +193,7 @@ async def test_an_answer_goes_on_straight_when_another_request_comes_behind_it()
     go_on = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        connection = cast(ClientConnection, scope["gateway.connection"])
+        connection = cast(Connection, scope[CONNECTION])
         await send({"type": "http.response.start", "status": 200, "headers": []})
         write = connection.straight()
         assert write is not None

@@ -25,6 +25,8 @@ BODY_SECONDS = 60.0
 
 CONNECTION = "gateway.connection"
 """Where in a scope our own server puts the `Connection`."""
+WHOLE = "gateway.whole"
+"""In a message that starts an answer: all of its body is the next message, so that the head may wait for that."""
 
 
 class Connection(Protocol):
@@ -39,15 +41,15 @@ class Connection(Protocol):
     def has_body(self) -> bool:
         """Whether all of the request's body has come, so that receiving it does not wait."""
 
+    def whole_body(self) -> bytes | None:
+        """The request's body, in place of receiving it, if all of it has come."""
+
     def straight(self) -> Callable[[bytes], bool] | None:
         """Writes a piece of the answer whose head has gone out, at once; False if the client takes no more for now.
         None where this answer's pieces have to be sent in ASGI's way."""
 
     async def drain(self) -> None:
         """Waits until the client takes more."""
-
-    def hold(self) -> None:
-        """Holds what is written next back until more is, so that both go out as one; at most for a turn of the loop."""
 
 
 class ClientLeft(Exception):
@@ -77,22 +79,11 @@ class Downstream:
         """The whole request body. Raises BodyTooLarge, RequestTimeout or ClientLeft."""
         if declared is not None and declared > limit:
             raise BodyTooLarge(f"the body has {declared} bytes; this gateway takes {limit} (server.max_body_bytes)")
-        message = await self._next_piece()
-        if not message.get("more_body"):
-            whole: bytes = message.get("body", b"")
+        if self._connection is not None and (whole := self._connection.whole_body()) is not None:
             if len(whole) > limit:
-                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+                raise _too_large(limit)
             return whole
-        pieces = [message.get("body", b"")]
-        size = len(pieces[0])
-        while message.get("more_body"):
-            message = await self._next_piece()
-            piece = message.get("body", b"")
-            size += len(piece)
-            if size > limit:
-                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
-            pieces.append(piece)
-        return b"".join(pieces)
+        return b"".join([piece async for piece in self.pieces(limit, declared)])
 
     async def pieces(self, limit: int, declared: int | None) -> AsyncIterator[bytes]:
         """The request body piece by piece. Raises as `body` does, the size's error once the limit is passed."""
@@ -106,7 +97,7 @@ class Downstream:
             piece: bytes = message.get("body", b"")
             size += len(piece)
             if size > limit:
-                raise BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+                raise _too_large(limit)
             if piece:
                 yield piece
 
@@ -161,9 +152,13 @@ class Downstream:
 
     async def start(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         self.started = True
-        if self._connection is not None:
-            self._connection.hold()
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def answer(self, status: int, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
+        """A whole answer at once."""
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": headers, WHOLE: True})
+        await self.end(body)
 
     async def piece(self, body: bytes) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": True})
@@ -189,6 +184,10 @@ class Downstream:
         await self._send({"type": "http.response.body", "body": body, "more_body": False})
 
 
+def _too_large(limit: int) -> BodyTooLarge:
+    return BodyTooLarge(f"the body has over {limit} bytes (server.max_body_bytes)")
+
+
 def error_headers(error: GatewayError) -> list[tuple[bytes, bytes]]:
     """What HTTP wants beside an error's body."""
     headers: list[tuple[bytes, bytes]] = []
@@ -209,5 +208,4 @@ async def send_error(down: Downstream, error: GatewayError, body: bytes, extra: 
         *extra,
         *error_headers(error),
     ]
-    await down.start(error.status, headers)
-    await down.end(body)
+    await down.answer(error.status, headers, body)

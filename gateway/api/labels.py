@@ -178,8 +178,7 @@ class LabelDesk:
         exchange, down = incoming.exchange, incoming.down
         own = own_headers(self._core, incoming.active, exchange)
         exchange.status, exchange.result = 200, Result.OK
-        await down.start(200, [*headers, *own])
-        await down.end(answer)
+        await down.answer(200, [*headers, *own], answer)
 
 
 class LabelCall(Call):

@@ -95,8 +95,7 @@ async def _send_gathered(
         headers.append((b"content-length", str(len(body)).encode()))
     exchange.status = response.status
     exchange.result = result_of(response.status, opened.fault)
-    await down.start(response.status, headers)
-    await down.end(body)
+    await down.answer(response.status, headers, body)
 
 
 def result_of(status: int, fault: int | None = None) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from math import inf
 
 from gateway.api.core import Core
@@ -13,7 +14,7 @@ from gateway.policy.schema import Model, Policy
 from gateway.records import keyword_record
 from gateway.routing.cost import longest_decode, prompt_of, work_of
 from gateway.upstream.call import Call
-from gateway.upstream.client import Headers
+from gateway.upstream.client import Extra, Headers
 from gateway.upstream.endpoint import Endpoint
 from gateway.upstream.fair import Work
 from gateway.upstream.headers import upstream_request_headers
@@ -62,8 +63,6 @@ class PlannedCall(Call):
             self.json, self.stream = True, features.stream
         if (decision := exchange.decision) is not None:
             self.endpoint = decision.endpoint
-            if not self.stream:
-                self.extra = self._extra
         if (key := exchange.key) is not None:
             self.key, self.priority = key.name, key.priority
 
@@ -92,16 +91,16 @@ class PlannedCall(Call):
             return inf
         return terms.wait + terms.first + (0.0 if features.stream else terms.decode)
 
-    def prompt(self, lease: Lease) -> Prompt | None:
-        return prompt_for(self._incoming.exchange, lease)
-
-    def _extra(self) -> float:
-        """Seconds that a whole answer's first byte may take beyond a stream's: all its tokens come before it."""
+    def extra(self) -> Extra | None:
         exchange = self._incoming.exchange
         decision, estimate, features = exchange.decision, exchange.estimate, exchange.features
-        if decision is None or estimate is None or features is None:
-            return 0.0
-        return longest_decode(decision, estimate, features, self._core.learned.routing.curves)
+        if decision is None or estimate is None or features is None or features.stream:
+            return None
+        # Without the exchange, which has the lease that will hold this: neither is to wait for a garbage collection.
+        return partial(longest_decode, decision, estimate, features, self._core.learned.routing.curves)
+
+    def prompt(self, lease: Lease) -> Prompt | None:
+        return prompt_for(self._incoming.exchange, lease)
 
 
 def prompt_for(exchange: Exchange, lease: Lease) -> Prompt | None:

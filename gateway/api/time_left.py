@@ -50,7 +50,7 @@ class Deadlines:
     def _due(self) -> None:
         self._timer, self._timer_at = None, inf
         now = self._clock()
-        for limit in [limit for limit in self._running if limit.deadline <= now]:
+        for limit in sorted((limit for limit in self._running if limit.deadline <= now), key=lambda due: due.deadline):
             self.remove(limit)
             limit.expire()
         if self._running:

@@ -27,8 +27,6 @@ class Call:
     """Read a stream's first event before the answer is committed, so that an error event can still fail over."""
     endpoint: str | None = None
     """URL of the endpoint of the first pool that has the conversation's prefix cached: taken if it has a place."""
-    extra: Extra | None = None
-    """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
     stream = False
     """The answer comes in pieces, if it is a good one."""
     json = False
@@ -56,6 +54,10 @@ class Call:
     def first(self) -> float:
         """Expected seconds to the answer's first byte; infinite where nothing is known. Asked for where it is late."""
         return math.inf
+
+    def extra(self) -> Extra | None:
+        """For a whole answer: all of its tokens come before its first byte, which may be later than a stream's."""
+        return None
 
     def prompt(self, lease: Lease) -> Prompt | None:
         """Its prompt at a lease's engine, where that computes one: sent when the engine is about to get to it."""

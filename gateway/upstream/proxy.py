@@ -128,9 +128,9 @@ class Attempts:
         self.sent_at = self._pools.clock()
         call = self._call
         lease.move, lease.stream = self._move, call.stream
-        if call.extra is not None and lease.endpoint.counts_tokens(self.sent_at):
+        if lease.endpoint.counts_tokens(self.sent_at):
             # Only for an engine that its page shows at work; of one that tells nothing the limit is all there is.
-            lease.extra = call.extra
+            lease.extra = call.extra()
         prefill = lease.endpoint.prefill
         try:
             prompt = call.prompt(lease)

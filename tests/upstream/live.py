@@ -98,6 +98,7 @@ class Ask(Call):
 
     target = b"/v1/chat/completions"
     first_seconds = inf
+    more = 0.0
 
     def headers(self, endpoint: Endpoint) -> Headers:
         return []
@@ -107,6 +108,9 @@ class Ask(Call):
 
     def first(self) -> float:
         return self.first_seconds
+
+    def extra(self) -> Extra | None:
+        return (lambda: self.more) if self.more else None
 
 
 class Client:
@@ -131,7 +135,7 @@ class Client:
         call = Ask()
         call.pools, call.attempts, call.stream = order or tuple(pool.name for pool in self.pools), attempts, stream
         call.wait_for_first, call.first_seconds = wait_for_first, first
-        call.extra = (lambda: more) if more else None
+        call.more = more
         return await self.last.open(call)
 
 
