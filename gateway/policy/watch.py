@@ -2,8 +2,9 @@
 
 Content decides, not time stamps: an edit in place, a rename over the file and Kubernetes' swap of the `..data` link all
 end in different bytes at the same path. New bytes are taken only after they have stayed the same for `settle` seconds,
-so that a half-written file is not read. A file that is invalid, gone or unreadable changes nothing; it is reported once
-for each distinct content, and the last good policy stays in use.
+so that a half-written file is not read. A file that never rests for so long is taken after `PATIENCE` as it is, unless
+what came before or after begins alike, as that of a file being written does. A file that is invalid, gone or unreadable
+changes nothing; it is reported once for each distinct content, and the last good policy stays in use.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from gateway.policy.schema import Policy
 INTERVAL = 0.5
 SETTLE = 0.4
 """Seconds that new content must stay the same. With `INTERVAL` and parsing, a change is live within 2 s."""
+PATIENCE = 0.8
+"""Seconds after which content that keeps changing is taken all the same, so that such a file is live within 2 s too."""
+MOMENT = 0.05
+"""Seconds in which a write that is under way goes on."""
 MAX_SHOWN = 50
 """Problems that the state keeps; `on_failure` gets all of them."""
 
@@ -79,12 +84,25 @@ class PolicyWatcher:
     async def poll(self) -> None:
         """One look at the file, and the reload if its content is new. Reading and parsing happen off the loop."""
         content, digest = await asyncio.to_thread(self._read)
+        restless = 0.0
         while digest != self._handled:
             await self._sleep(self._settle)
-            before = digest
+            restless += self._settle
+            before, old = content, digest
             content, digest = await asyncio.to_thread(self._read)
-            if digest == before:
+            if digest == self._handled:
+                return
+            if digest == old or (restless >= PATIENCE and await self._is_whole(before, content)):
                 await self._take(content, digest)
+                restless = 0.0
+
+    async def _is_whole(self, before: bytes | PolicyInvalid, content: bytes | PolicyInvalid) -> bool:
+        """Whether content that follows another is probably not half of what is being written."""
+        await self._sleep(MOMENT)
+        after, _ = await asyncio.to_thread(self._read)
+        if isinstance(before, PolicyInvalid) or isinstance(content, PolicyInvalid) or isinstance(after, PolicyInvalid):
+            return False
+        return content != b"" and not content.startswith(before) and (after == content or not after.startswith(content))
 
     def _read(self) -> tuple[bytes | PolicyInvalid, str]:
         try:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 from gateway.policy.load import PolicyInvalid, load_policy
 from gateway.policy.schema import Policy
-from gateway.policy.watch import PolicyWatcher
+from gateway.policy.watch import INTERVAL, PolicyWatcher
 
 TEMPLATE = 'pools: {plain: {endpoints: ["http://a:1"]}}\nmodels: {m: {pools: [plain]}}\nrouting: {threshold: %d}\n'
 BROKEN = "pools: {plain: [\n"
@@ -26,6 +28,9 @@ class Watched:
         self.failures: list[PolicyInvalid] = []
         self.in_pauses: list[Callable[[], object]] = []
         self.pauses = 0
+        self.slept = 0.0
+        self.taken_at: list[float] = []
+        """Of each change, how long the watcher had slept by then."""
         self.now = 100.0
         self.changed = asyncio.Event()
         self.watcher = PolicyWatcher(
@@ -40,11 +45,13 @@ class Watched:
 
     def change(self, policy: Policy) -> None:
         self.changes.append(policy)
+        self.taken_at.append(self.slept)
         self.changed.set()
 
     async def pause(self, seconds: float) -> None:
         assert seconds > 0
         self.pauses += 1
+        self.slept += seconds
         if self.in_pauses:
             self.in_pauses.pop(0)()
         await asyncio.sleep(0)
@@ -166,6 +173,55 @@ async def test_a_half_written_file_is_not_taken(tmp_path: Path) -> None:
     assert watched.failures == []
     assert watched.thresholds() == [64]
     assert watched.pauses == 2
+
+
+async def test_a_file_that_never_rests_is_taken_as_well(tmp_path: Path) -> None:
+    """RELOAD-01: a script that writes a whole new policy before each look delays none of them beyond 2 s."""
+    watched = Watched(tmp_path / "p.yaml")
+    for number in range(2, 40):
+        watched.in_pauses.append(partial(replace_by_rename, watched.path, TEMPLATE % number))
+
+    while watched.in_pauses:
+        await watched.pause(INTERVAL)
+        await watched.watcher.poll()
+    waited = [later - earlier for earlier, later in pairwise([0.0, *watched.taken_at])]
+
+    assert watched.thresholds()[-1] == 39
+    assert len(watched.changes) > 5
+    assert max(waited) < 2.0
+    assert watched.failures == []
+
+
+async def test_a_file_that_is_written_slowly_is_taken_once(tmp_path: Path) -> None:
+    """RELOAD-06: it never rests either, and each of its beginnings is a policy of its own."""
+    watched = Watched(tmp_path / "p.yaml")
+
+    def append() -> None:
+        with watched.path.open("a") as file:
+            file.write("# and more\n")
+
+    watched.path.write_text(TEMPLATE % 2)
+    watched.in_pauses += [append] * 20
+    await watched.watcher.poll()
+
+    assert watched.thresholds() == [2]
+    assert watched.changes[0].version_hash == load_policy(watched.path, {}).version_hash
+
+
+async def test_a_beginning_met_in_a_file_that_never_rests_is_not_taken(tmp_path: Path) -> None:
+    """RELOAD-06: it is looked at once more a moment later, by when the rest of it has come."""
+    watched = Watched(tmp_path / "p.yaml")
+    beginning = (TEMPLATE % 456)[: -len("6\n")]
+    watched.in_pauses += [
+        lambda: watched.path.write_text(TEMPLATE % 3),
+        lambda: watched.path.write_text(beginning),
+        lambda: watched.path.write_text(TEMPLATE % 456),
+    ]
+
+    watched.path.write_text(TEMPLATE % 2)
+    await watched.watcher.poll()
+
+    assert watched.thresholds() == [456]
 
 
 async def test_a_file_that_is_gone_for_a_moment_is_no_failure(tmp_path: Path) -> None:
