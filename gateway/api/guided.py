@@ -25,6 +25,7 @@ Mode = Literal["translate", "refuse", "pass"]
 KINDS = ("choice", "json", "regex", "grammar")
 _PREFIX = "guided_"
 _NAMES = tuple(_PREFIX + kind for kind in KINDS)
+_OLD = frozenset(_NAMES)
 _WHITESPACE = "guided_whitespace_pattern"
 
 
@@ -58,6 +59,8 @@ def renewed(raw: bytes, body: Body, mode: Mode, count: Counts) -> tuple[bytes, B
 
 def _old_field(data: dict[str, object]) -> str | None:
     """The field that constrains the answer, if no new one does."""
+    if _OLD.isdisjoint(data):
+        return None
     if data.get("structured_outputs"):
         return None
     form = data.get("response_format")

@@ -185,10 +185,10 @@ def own_headers(core: Core, active: Active, exchange: Exchange) -> Headers:
     if decision:
         pool = exchange.lease.pool if exchange.lease else decision.pool
         headers.append((b"x-gateway-pool", pool.encode()))
-        headers.append((b"x-gateway-reason", decision.reason.value.encode()))
+        headers.append((b"x-gateway-reason", decision.reason.encode()))
     if exchange.served is not None:
         headers.append((b"x-gateway-model", _in_ascii(exchange.served)))
     if estimate:
-        headers.append((b"x-gateway-task", estimate.task.value.encode()))
+        headers.append((b"x-gateway-task", estimate.task.encode()))
         headers.append((b"x-gateway-predicted-output-tokens", b"%d" % round(estimate.output_tokens)))
     return headers

@@ -36,8 +36,8 @@ def read_head(headers: list[tuple[bytes, bytes]], wanted: Collection[str] = ()) 
     """Reads the head in one pass. Never raises: a malformed header counts as absent."""
     head = Head()
     hints: dict[str, str] = {}
+    head.size = sum([len(name) + len(value) for name, value in headers])
     for name, value in headers:
-        head.size += len(name) + len(value)
         if name == b"content-length":
             head.content_length = int(value) if value.isdigit() else None
         elif name == b"content-type":

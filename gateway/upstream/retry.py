@@ -110,6 +110,8 @@ class RetryBudget:
 
 def class_of(error: Exception | None) -> str | None:
     """The class of a failed attempt that is worth retrying elsewhere; None for one that is not."""
+    if error is None:
+        return None
     if isinstance(error, ConnectFailed):
         return "connect"
     if isinstance(error, NothingAvailable):
