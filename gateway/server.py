@@ -12,6 +12,7 @@ refused in the form of all other errors.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import unquote
@@ -36,6 +37,8 @@ class ClientConnection(HttpToolsProtocol):
     """The message amid reading offers another protocol; `_before` is then the cycle of the one before it."""
     _head = -1
     """Bytes read of a head that has not ended; below zero outside of heads."""
+    _idle_until = inf
+    """When a client that sends nothing more is let go, in the loop's time; infinite while a request is at hand."""
 
     def watch(self, on_lost: Callable[[], None] | None) -> None:
         """See `downstream.Connection`."""
@@ -47,7 +50,7 @@ class ClientConnection(HttpToolsProtocol):
                 on_lost()
 
     def data_received(self, data: bytes) -> None:
-        self._unset_keepalive_if_required()
+        self._idle_until = inf
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -111,6 +114,26 @@ class ClientConnection(HttpToolsProtocol):
             # Pipelined: its turn comes when the answers before it are complete.
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+            return
+        self._idle_until = self.loop.time() + self.timeout_keep_alive
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_at(self._idle_until, self._on_idle)
+
+    def _on_idle(self) -> None:
+        """One timer serves all of a connection's requests: it looks again where one came after it was set."""
+        self.timeout_keep_alive_task = None
+        if self._idle_until <= self.loop.time():
+            self.timeout_keep_alive_handler()
+        elif self._idle_until < inf:
+            self.timeout_keep_alive_task = self.loop.call_at(self._idle_until, self._on_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)

@@ -218,3 +218,36 @@ async def test_an_answer_goes_on_straight_when_another_request_comes_behind_it()
     assert first == b"4\r\n/one\r\n"
     assert second.startswith(b"HTTP/1.1 200")
     assert second.endswith(b"\r\n\r\n1\r\na\r\n4\r\n/two\r\n0\r\n\r\n")
+
+
+def lingering(seconds: float) -> App:
+    """Answers `/long` after so many seconds, and everything else at once."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/long":
+            await asyncio.sleep(seconds)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    return app
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+async def test_an_idle_client_is_let_go_and_a_waiting_one_is_not(pipelined: bool) -> None:
+    """The limit for idle connections runs from the last answer's end, and no timer of an earlier one ends a request."""
+    idle = 0.3
+    first, second = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with serve(lingering(2 * idle), loop="asyncio", http=ClientConnection, timeout_keep_alive=idle) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(first + second if pipelined else first)
+        answers = await reader.readuntil(b"done")
+        if not pipelined:
+            writer.write(second)
+        answers += await reader.read()
+        writer.close()
+        await writer.wait_closed()
+
+    assert answers.count(b"HTTP/1.1 200") == 2
+    assert answers.endswith(b"done")
+    assert b"connection: close" not in answers
