@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
+from gateway.deployments.catalog import catalog
 from gateway.profiles import (
     MAX_DRAFT_TOKENS,
     Acceptance,
@@ -119,11 +122,48 @@ def test_the_first_token_lies_between_what_answers_of_one_and_of_eight_tokens_to
 def test_arithmetic_hides_the_fixed_part_of_a_busy_engines_prompts() -> None:
     """Prompts that fill a step cost their arithmetic, a short one its fixed part; an idle engine pays both."""
     profile = get_profile("h200", "e4b")
-    long = 8192 / profile.prefill.tokens_per_second
+    long = profile.prompt_seconds(8192)
 
-    assert profile.prefill_stall_seconds(8192) == profile.next_prefill_seconds(8192) == long
+    assert profile.prefill_stall_seconds(8192) == profile.prompt_step_seconds(long, pause=False) == long
+    assert profile.prompt_step_seconds(0.0, pause=False) == profile.prefill_seconds(0)
     assert profile.prefill_seconds(8192) > long
     assert profile.prefill_stall_seconds(1) == profile.prefill_stall_seconds(256) == profile.prefill.stall / 1000
+
+
+@pytest.mark.parametrize("tokens", [100, 511, 512, 700, 5000])
+def test_each_token_of_a_prompt_attends_to_those_before_it(tokens: int) -> None:
+    """In full layers to all of them, in sliding ones to a window's."""
+    profile = get_profile("h200", "e4b")
+    p, window = profile.prefill, profile.attention.window
+    seen = sum(p.local * min(at, window) + (1.0 - p.local) * at for at in range(tokens))
+    expected = tokens / p.tokens_per_second + p.context * seen / 1e9
+
+    assert p.context > 0.0
+    assert profile.prompt_seconds(tokens) == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("model", ["e4b", "26b-a4b"])
+def test_a_prompt_in_pieces_takes_as_long_as_in_one(model: str) -> None:
+    """A piece behind others takes longer than alone, and all of them what the whole takes."""
+    profile = get_profile("h200", model)
+    ends = (0, 300, 600, 1000, 4000, 8000)
+    behind = [profile.prompt_seconds(end - start, start) for start, end in pairwise(ends)]
+    alone = [profile.prompt_seconds(end - start) for start, end in pairwise(ends)]
+
+    assert sum(behind) == pytest.approx(profile.prompt_seconds(8000))
+    assert behind[0] == alone[0]
+    assert all(one > other for one, other in zip(behind[1:], alone[1:], strict=True))
+
+
+def test_a_prompts_attention_is_what_its_model_makes_of_the_same_kernel() -> None:
+    """The H200's coefficients follow from E4B's by the models' query heads, layers and sizes of a head."""
+    for model in catalog().models.values():
+        profile, shape = get_profile("h200", model.profile), model.shape
+        wide = shape.layers // shape.period
+        near, far = shape.heads * (shape.layers - wide) * shape.head, shape.heads * wide * shape.global_head
+
+        assert profile.prefill.local == pytest.approx(near / (near + far), abs=1e-5)
+        assert profile.prefill.context == pytest.approx(4.7 * (near + far) / 100_352, rel=0.02)
 
 
 def test_acceptance_is_extended_by_its_own_decay() -> None:

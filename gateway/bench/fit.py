@@ -118,7 +118,8 @@ def _not_negative(terms: Mapping[str, list[float]], targets: Sequence[float]) ->
 
 
 def fit_prefill(probes: Sequence[tuple[bool, float, float]], stalls: Mapping[bool, float]) -> Prefill:
-    """Fits the prefill terms.
+    """Fits the prefill terms as a straight line: prompts far longer than the probes take longer than it says, since
+    attention over a prompt (`context`) cannot be told from so few lengths.
 
     `probes` are (drafting, prompt tokens, TTFT in seconds) on an idle engine; `stalls` are the seconds that a short
     joining prompt adds to a running answer, by drafting. Drafting cannot make prefill cheaper: if noise or padding

@@ -10,6 +10,13 @@ the share of a MoE's experts that the step's tokens touch: it is why drafting co
 m = B(1 + k locality): tokens drafted for one sequence tend to use the experts of their neighbours (locality 1: not
 at all alike). The plain linear form without the expert and context terms misses by 20 % on a MoE.
 
+A prompt's n tokens behind c others that are cached take, apart from what a step with prompts costs anyway,
+
+    prompt = n / tokens_per_second + context (seen(c + n) - seen(c))     seen(m) = m^2 / 2 - local (m - window)^2 / 2
+
+for each token attends to all before it, or in sliding layers to the last ones; (m - window) counts from 0 up. So a
+long prompt costs more per token than a short one, and computed in pieces it costs as much as in one.
+
 An accepted draft saves a step, so TPOT = step / mean acceptance length, and drafting pays when the acceptance length
 exceeds `break_even`, step(k) / step(0).
 """
@@ -72,6 +79,9 @@ class Prefill:
     `fixed` is what the first token costs on an idle engine besides the prompt's tokens; `stall` is what a short
     joining prompt adds to the step of a running batch. Both are mostly launches and the host's work, which long prompts
     hide behind their arithmetic: an engine that computes without a pause pays the larger of the two, not both.
+    `context` is what a thousand tokens take, that each see a thousand others; `local` is the share of that work which
+    sliding layers do. It is not `Attention.local`: a decode step reads keys and values, a prompt computes with every
+    query head.
     """
 
     fixed: float
@@ -79,6 +89,8 @@ class Prefill:
     mtp_fixed: float = 0.0
     mtp_stall: float = 0.0
     tokens_per_second: float
+    context: float = 0.0
+    local: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,23 +156,38 @@ class Profile:
             ms += d.mtp + d.position * k + d.mtp_context * seen
         return ms / 1000.0
 
+    def prompt_seconds(self, tokens: float, cached: float = 0.0) -> float:
+        """The arithmetic of `tokens` of a prompt behind its first `cached` ones. Those of several prompts add up."""
+        p = self.prefill
+        seconds = tokens / p.tokens_per_second
+        if p.context:
+            whole, window = cached + tokens, self.attention.window
+            seen = whole * whole - cached * cached
+            if whole > window:
+                before = cached - window if cached > window else 0.0
+                seen -= p.local * ((whole - window) * (whole - window) - before * before)
+            seconds += p.context * seen / 2e9
+        return seconds
+
     def prefill_seconds(self, tokens: float, k: int = 0) -> float:
         """From scheduling to the first token for a prompt of `tokens` on an engine that was idle."""
-        p = self.prefill
-        fixed = p.fixed + p.mtp_fixed if k else p.fixed
-        return fixed / 1000.0 + tokens / p.tokens_per_second
+        return self.prompt_step_seconds(self.prompt_seconds(tokens), k, pause=True)
 
-    def next_prefill_seconds(self, tokens: float, k: int = 0) -> float:
-        """The same right behind another step, with nothing but prompts to compute."""
+    def prompt_step_seconds(self, prompts: float, k: int = 0, *, pause: bool) -> float:
+        """A step with nothing but prompts, which take `prompts` seconds; `pause`: the engine was idle before it."""
         p = self.prefill
-        fixed = p.fixed + p.mtp_fixed if k else p.fixed
-        return max(fixed / 1000.0, tokens / p.tokens_per_second)
+        fixed = (p.fixed + p.mtp_fixed if k else p.fixed) / 1000.0
+        return fixed + prompts if pause else max(fixed, prompts)
 
     def prefill_stall_seconds(self, tokens: float, k: int = 0) -> float:
-        """What joining prompts of `tokens` together add to the running batch's step, so to each running request."""
+        """What a joining prompt of `tokens` adds to the running batch's step, so to each running request."""
+        return self.stall_seconds(self.prompt_seconds(tokens), k)
+
+    def stall_seconds(self, prompts: float, k: int = 0) -> float:
+        """The same of all prompts that join a step, which take `prompts` seconds."""
         p = self.prefill
-        stall = p.stall + p.mtp_stall if k else p.stall
-        return max(stall / 1000.0, tokens / p.tokens_per_second)
+        stall = (p.stall + p.mtp_stall if k else p.stall) / 1000.0
+        return stall if stall > prompts else prompts
 
     def acceptance(self, task: Task, k: int) -> tuple[float, ...]:
         """Unconditional acceptance rates of the first k draft positions."""

@@ -76,8 +76,8 @@ class Curve:
     """One (pool, model). Seconds everywhere."""
 
     __slots__ = (
-        "_context", "_fixed", "_least", "_lengths", "_mtp_context", "_paced", "_paces", "_rate", "_rest", "_scale",
-        "_steps", "k", "mix", "model", "pool", "profile", "seen", "tasks", "tpot", "ttft", "up",
+        "_context", "_fixed", "_least", "_lengths", "_mtp_context", "_paced", "_paces", "_rest", "_scale", "_steps",
+        "k", "mix", "model", "pool", "profile", "prompt", "seen", "tasks", "tpot", "ttft", "up",
     )  # fmt: skip
 
     def __init__(self, pool: str, model: str, profile: Profile, k: int, mix: Mix) -> None:
@@ -96,9 +96,9 @@ class Curve:
         """The pool's endpoints then."""
         self._steps = _steps(profile, k)
         self._context = profile.decode.context / 1e6
-        self._rate = profile.prefill.tokens_per_second
-        self._least = profile.prefill_stall_seconds(0.0, k)
-        self._fixed = max(self._least - USUAL_PROMPT / self._rate, 0.0)
+        self.prompt = profile.prompt_seconds
+        self._least = profile.stall_seconds(0.0, k)
+        self._fixed = max(self._least - self.prompt(USUAL_PROMPT), 0.0)
         self._mtp_context = profile.decode.mtp_context / 1e6 if k else 0.0
         self._lengths = {task: profile.mean_acceptance_length(task, k) for task in Task}
         self._rest = {task: _rest(profile, task, k) for task in Task}
@@ -118,14 +118,15 @@ class Curve:
         fresh = input_tokens - cached
         if fresh < 1.0:
             fresh = 1.0
-        stall = self._fixed * alone + fresh / self._rate
+        prompt = self.prompt(fresh, cached)
+        stall = self._fixed * alone + prompt
         # `bucket_of`, written out here and below, because every decision comes here twice.
         slower = _exp(self.ttft.log(_BUCKETS[int(others)] if others < MOST_RUNNING else _LAST_BUCKET))
-        first = slower * (STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall))
-        saved = slower * (input_tokens - fresh) / self._rate if cached else 0.0
+        first = slower * (STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(prompt, others, step, stall))
+        saved = slower * self.prompt(cached) if cached else 0.0
         wait = waiting / up * (mix.residence or first) / max(others, 1.0) if waiting else 0.0
         if since is not None and mix.settled:
-            stall = fresh / self._rate
+            stall = prompt
             if stall < self._least:
                 stall += (self._least - stall) * alone * (since / step if since < step else 1.0)
         decode = imposed = elastic = 0.0
@@ -157,11 +158,12 @@ class Curve:
         share = self.steps(tokens - 1.0, task) / self.steps(planned - 1.0, task)
         return terms.wait + terms.first + share * terms.decode
 
-    def first_seconds(self, fresh: float, others: float) -> float:
+    def first_seconds(self, fresh: float, others: float, cached: float = 0.0) -> float:
         """To the first token beside `others`, for a prompt of `fresh` tokens that are not cached."""
+        prompt = self.prompt(fresh, cached)
         step, _, alone, _ = self._pace(others)
-        stall = self._fixed * alone + fresh / self._rate
-        first = STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(fresh, others, step, stall)
+        stall = self._fixed * alone + prompt
+        first = STEPS_TO_FIRST * step + stall if others >= 1.0 else self._light(prompt, others, step, stall)
         return first * _exp(self.ttft.log(bucket_of(others)))
 
     def decode_seconds(self, tokens: float, task: Task, others: float) -> float:
@@ -279,7 +281,7 @@ class Curve:
         slope = self._steps[at + 1] - base + self._context * seen
         return base + slope * (batch - at) + (self._context * at + self._mtp_context) * seen, slope
 
-    def _light(self, fresh: float, others: float, step: float, stall: float) -> float:
+    def _light(self, prompt: float, others: float, step: float, stall: float) -> float:
         """Time to the first token beside less than one other: between an idle engine's and a running one's."""
-        idle = self.profile.prefill_seconds(fresh, self.k)
+        idle = self.profile.prompt_step_seconds(prompt, self.k, pause=True)
         return idle + others * (STEPS_TO_FIRST * step + stall - idle) if others else idle

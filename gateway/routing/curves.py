@@ -153,11 +153,11 @@ class Curves:
         total = ended - sent
         streamed = first_byte is not None
         until_first = (first_byte or ended) - sent
-        first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun)
+        first = 0.0 if streamed and not teaches else curve.first_seconds(fresh, begun, cached)
         waited = until_first if streamed else first
         curve.mix.add(
             others=begun,
-            prompt=fresh / curve.profile.prefill.tokens_per_second,
+            prompt=curve.prompt(fresh, cached),
             endpoints=curve.up,
             context=prompt + tokens / 2,
             first=waited if waited < total else total,

@@ -145,9 +145,9 @@ class Engine:
         prefilling = self._schedule_prefills(now, budget)
         if not decoding and not prefilling:
             return None
-        prompt_tokens = sum(tokens for _, tokens in prefilling)
-        seconds = self._seconds(decoding, prompt_tokens, pause=now != self._ended) * self.slowdown
-        computed = len(decoding) * (self.settings.k + 1) + prompt_tokens
+        prompts = sum(self.profile.prompt_seconds(tokens, sequence.prefilled) for sequence, tokens in prefilling)
+        seconds = self._seconds(decoding, prompts, pause=now != self._ended) * self.slowdown
+        computed = len(decoding) * (self.settings.k + 1) + sum(tokens for _, tokens in prefilling)
         self._step = _Step(now + seconds, decoding, prefilling, computed)
         self._began = now
         return self._step.ends
@@ -179,14 +179,14 @@ class Engine:
         ends = self.begin(now)
         return None if ends is None else (ends, self.commit())
 
-    def _seconds(self, decoding: list[Sequence], prompt_tokens: int, *, pause: bool) -> float:
+    def _seconds(self, decoding: list[Sequence], prompts: float, *, pause: bool) -> float:
         k, profile = self.settings.k, self.profile
         if not decoding:
-            return (profile.prefill_seconds if pause else profile.next_prefill_seconds)(prompt_tokens, k)
+            return profile.prompt_step_seconds(prompts, k, pause=pause)
         context = sum(s.context for s in decoding) / len(decoding)
         seconds = self.profile.step_seconds(len(decoding), k, context)
-        if prompt_tokens:
-            seconds += self.profile.prefill_stall_seconds(prompt_tokens, k)
+        if prompts:
+            seconds += profile.stall_seconds(prompts, k)
         return seconds
 
     def _schedule_prefills(self, now: float, budget: int) -> list[tuple[Sequence, int]]:

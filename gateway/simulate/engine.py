@@ -50,8 +50,8 @@ class SimEngine:
         self._joining: list[Job] = []
         """Whose prompts are complete after the step under way."""
         self._next: list[Job] = []
-        self._prompts = 0
-        """Whose prompts are complete after the step behind it, and the tokens of prompts in that step."""
+        self._prompts, self._work = 0, 0.0
+        """Whose prompts are complete after the step behind it; tokens of prompts in that step, and their seconds."""
         self._running: list[tuple[int, int, Job]] = []
         self._number = count()
         self._step = 0
@@ -152,20 +152,20 @@ class SimEngine:
         batch = len(running)
         if not batch and not self._prompts:
             self._fix()
-        prompts = self._prompts
+        prompts, work = self._prompts, self._work
         if self._next:
             self._joining, self._next = self._next, []
         if prompts:
-            self._prompts = 0
+            self._prompts, self._work = 0, 0.0
         if self._waiting:
             self._fix()
         speeds, share = self.speeds, self._share if self.neighbours else 1
         if prompts:
             # Neighbours slow GPU work (prompt tokens), but not the host's part of a stall.
             seconds = (
-                share * speeds.step(batch, self._context / batch) + speeds.stall(share * prompts)
+                share * speeds.step(batch, self._context / batch) + speeds.stall(share * work)
                 if batch
-                else speeds.prefill(share * prompts, pause=pause)
+                else speeds.prefill(share * work, pause=pause)
             )
             self._jump, self._each = (1 if batch else 0), 0.0
             self.next_at = now + seconds
@@ -196,13 +196,14 @@ class SimEngine:
                     return
                 job.reserved = needed
                 self._reserved = reserved + needed
-            if job.fresh > budget:
-                job.fresh -= budget
-                self._prompts += budget
+            fresh = job.fresh
+            part = fresh if fresh < budget else budget
+            self._work += self.speeds.prompt(part, job.prompt_tokens - fresh)
+            self._prompts += part
+            job.fresh = fresh - part
+            if part < fresh:
                 return
-            budget -= job.fresh
-            self._prompts += job.fresh
-            job.fresh = 0
+            budget -= part
             coming.append(waiting.popleft())
 
     def _rescale(self, k: int) -> None:

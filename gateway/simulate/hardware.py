@@ -37,14 +37,13 @@ def capacity(profile: Profile, k: int, machine: Machine, jobs: Sequence[Job]) ->
     With B seats and w decode steps per request, B / (w + 1) requests end per step and as many prompts join.
     """
     number = len(jobs)
-    prompt = sum(job.prompt.features.input_tokens for job in jobs) / number
+    prompt = sum(profile.prompt_seconds(job.prompt.features.input_tokens) for job in jobs) / number
     tokens = sum(job.tokens for job in jobs)
     context = sum((job.prompt.features.input_tokens + job.tokens / 2) * job.tokens for job in jobs) / tokens
     held = sum((job.prompt.features.input_tokens + job.tokens) * job.tokens for job in jobs) / tokens
     work = sum((job.tokens - 1) / profile.mean_acceptance_length(job.prompt.task, k) for job in jobs) / number
     batch = max(min(machine.seats, machine.kv_tokens / held), 1.0)
     joins = batch / (work + 1.0)
-    prompts = joins * prompt / profile.prefill.tokens_per_second
-    stall = max(profile.prefill_stall_seconds(0, k) * min(1.0, joins), prompts)
+    stall = max(profile.stall_seconds(0.0, k) * min(1.0, joins), joins * prompt)
     seconds = profile.step_seconds(batch, k, context) + stall
     return joins / seconds

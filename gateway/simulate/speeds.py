@@ -28,7 +28,8 @@ class Speeds:
         self.k_at = [_k_of(batch, k, k_by_batch) for batch in range(seats + 1)]
         self._context, self._mtp_context = profile.decode.context, profile.decode.mtp_context
         self._seen = profile.attention.seen
-        self._prompt_rate, self._least_stall = profile.prefill.tokens_per_second, profile.prefill_stall_seconds(0.0, k)
+        self.prompt = profile.prompt_seconds
+        self._least_stall = profile.stall_seconds(0.0, k)
         self.varies = len(set(self.k_at)) > 1
         self._base = [self._zero_context(batch) for batch in range(seats + 1)]
         self._extra = [slowdown * self._per_context(batch) for batch in range(seats + 1)]
@@ -38,14 +39,13 @@ class Speeds:
         """Seconds of one decode step of `batch` sequences with a mean context of `context` tokens."""
         return self._base[batch] + self._extra[batch] * (self._seen(context) / 1e6)
 
-    def prefill(self, tokens: int, *, pause: bool) -> float:
-        """Seconds of a step with prompts only; `pause`: the engine was idle before it."""
-        profile = self.profile
-        return self.slowdown * (profile.prefill_seconds if pause else profile.next_prefill_seconds)(tokens, self.k)
+    def prefill(self, prompts: float, *, pause: bool) -> float:
+        """Seconds of a step with prompts only, which take `prompts`; `pause`: the engine was idle before it."""
+        return self.slowdown * self.profile.prompt_step_seconds(prompts, self.k, pause=pause)
 
-    def stall(self, tokens: int) -> float:
-        seconds = tokens / self._prompt_rate
-        return self.slowdown * (seconds if seconds > self._least_stall else self._least_stall)
+    def stall(self, prompts: float) -> float:
+        """Seconds that prompts add to a batch's step."""
+        return self.slowdown * (prompts if prompts > self._least_stall else self._least_stall)
 
     def moments(self, task: Task, k: int) -> tuple[float, float]:
         """Mean and variance of the tokens per decode step."""

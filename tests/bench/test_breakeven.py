@@ -126,7 +126,7 @@ def test_a_fit_of_one_batch_leaves_out_what_it_cannot_tell() -> None:
 
 def test_prefill_and_stalls_come_back() -> None:
     """Fixed costs, the rate and the stall of either side from the times that they make."""
-    truth = get_profile("h200", "e4b")
+    truth = get_profile("g4-slice", "e4b")
     probes = [(k > 0, float(n), truth.prefill_seconds(n, k)) for k in (0, 2) for n in (64, 512, 2048)]
     stalls = {k > 0: truth.prefill_stall_seconds(256, k) for k in (0, 2)}
     found = fit_prefill(probes, stalls)

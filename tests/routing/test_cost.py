@@ -46,7 +46,7 @@ def test_time_in_the_queue_is_no_work() -> None:
 
 def test_a_long_prompt_is_work_though_its_answer_is_short() -> None:
     """On a full engine everybody waits while it is computed, which its own time hardly shows."""
-    prompt, answer = decided(8, 60, input_tokens=12_000), decided(40, 60)
+    prompt, answer = decided(8, 60, input_tokens=8_000), decided(40, 60)
     own = [
         sum(cost.terms.first + cost.terms.decode for cost in decision.costs if cost.terms)
         for decision in (prompt, answer)

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from gateway.profiles import Profile
+from gateway.profiles import Profile, get_profile
 from gateway.routing.curve import Curve
 from gateway.routing.curves import Curves
 from gateway.types import CostTerms, Decision, Features, Outcome, PoolCost, PoolKind, PoolLoad, Reason, Result, Task
@@ -21,10 +21,10 @@ POOL = "mtp"
 class Lab:
     """One curve, and an engine that answers by the profile `truth` beside a chosen number of others."""
 
-    def __init__(self, truth: Profile = G4, k: int = 2) -> None:
+    def __init__(self, truth: Profile = G4, k: int = 2, start: Profile = G4) -> None:
         self.clock = Clock()
         self.curves = Curves(self.clock)
-        self.curve = self.curves.curve(POOL, MODEL, G4, k)
+        self.curve = self.curves.curve(POOL, MODEL, start, k)
         self.truth = truth
         self.k = k
         self.rng = Random(5)
@@ -279,6 +279,39 @@ def test_a_cached_prefix_is_time_saved() -> None:
 
     assert cold.first - warm.first == pytest.approx(warm.saved, rel=0.01)
     assert warm.saved == pytest.approx(7000 / G4.prefill.tokens_per_second, rel=0.01)
+
+
+def test_a_long_prompts_attention_counts_in_its_own_time_and_in_the_others() -> None:
+    """Twice the tokens are more than twice the work, for whoever sent them and for whoever runs beside them."""
+    h200 = get_profile("h200", "e4b")
+    idle, busy = PoolLoad(up=1, in_flight=0), PoolLoad(up=1, in_flight=8)
+
+    def cost(tokens: int, load: PoolLoad, cached: float = 0.0) -> CostTerms:
+        return Lab(h200, 0, h200).curve.terms(1, Task.CHAT, tokens, load, cached)
+
+    none, one, two = (cost(tokens, busy) for tokens in (1, 10_000, 20_000))
+    assert cost(20_000, idle).first == pytest.approx(h200.prefill_seconds(20_000))
+    assert two.first - none.first == pytest.approx(h200.prompt_seconds(20_000), rel=0.01)
+    assert two.first - none.first > 2.3 * (one.first - none.first)
+    assert two.imposed - none.imposed > 2.3 * (one.imposed - none.imposed)
+
+    warm = cost(20_000, idle, cached=19_000)
+    assert warm.first == pytest.approx(h200.prefill_seconds(0) + h200.prompt_seconds(1_000, 19_000))
+    assert warm.first == pytest.approx(Lab(h200, 0, h200).curve.first_seconds(1_000, 0, 19_000))
+    assert warm.saved == pytest.approx(h200.prompt_seconds(19_000))
+
+
+def test_a_pool_of_long_prompts_knows_what_share_of_its_time_they_take() -> None:
+    """The arithmetic of those that joined, so more than ten times as much for prompts ten times as long."""
+    h200 = get_profile("h200", "e4b")
+    shares = []
+    for tokens in (1_000, 10_000):
+        lab = Lab(h200, 0, h200)
+        lab.serve(200, tokens=20, features=request(input_tokens=tokens))
+        shares.append(lab.curve.mix.prompts)
+
+    assert shares[1] > 0.9 * h200.prompt_seconds(10_000) / 0.5
+    assert shares[1] / shares[0] == pytest.approx(h200.prompt_seconds(10_000) / h200.prompt_seconds(1_000), rel=0.05)
 
 
 def test_pools_on_the_same_hardware_believe_half_of_each_other() -> None:

@@ -154,6 +154,7 @@ def slower(profile: Profile, factor: float) -> Profile:
             fixed=prefill.fixed * factor,
             stall=prefill.stall * factor,
             tokens_per_second=prefill.tokens_per_second / factor,
+            context=prefill.context * factor,
         ),
     )
 

@@ -21,7 +21,8 @@ def stepped(jobs: list[Job], k: int) -> list[tuple[float, float]]:
     while pending or one.running or one.waiting:
         while pending and pending[0].at <= now:
             first = pending.pop(0)
-            ask = Ask(prompt_tokens=256, output_tokens=first.tokens, task=first.prompt.task, seed=len(pending))
+            asked = first.prompt.features.input_tokens
+            ask = Ask(prompt_tokens=asked, output_tokens=first.tokens, task=first.prompt.task, seed=len(pending))
             running.append((first.at, one.submit(ask, first.at)))
         step = one.step(now)
         now = step[0] if step else pending[0].at
@@ -66,7 +67,7 @@ def test_a_newcomer_waits_for_the_step_that_is_fixed(number: int, k: int) -> Non
         while one._joining or one._next:
             one.advance()
         start, step = one._from, one._each
-        newcomer = job(start + (5 + draw / draws) * step, 8)
+        newcomer = job(start + (5 + (draw + 0.5) / draws) * step, 8)
         one.submit(newcomer, newcomer.at)
         while not newcomer.first:
             one.advance()
@@ -114,11 +115,26 @@ def test_the_cache_is_respected_and_a_giant_still_runs_alone() -> None:
 
 
 def test_long_prompts_are_computed_in_pieces() -> None:
-    """A prompt beyond the token budget takes several steps, and those who run go on meanwhile."""
+    """A prompt beyond the token budget takes several steps, together as long as if computed in one."""
     done = play(engine(), [job(0.0, 400), job(0.5, 5, input_tokens=40_000)])
     long = next(one for one in done if one.tokens == 5)
+    (alone,) = play(engine(), [job(0.0, 5, input_tokens=40_000)])
+    ((first, _),) = stepped([job(0.0, 5, input_tokens=40_000)], 0)
 
-    assert long.first - 0.5 > 40_000 / E4B.prefill.tokens_per_second
+    assert long.first - 0.5 > E4B.prompt_seconds(40_000)
+    assert alone.first == pytest.approx(E4B.prefill_seconds(40_000))
+    assert first == pytest.approx(E4B.prefill_seconds(40_000))
+
+
+def test_a_later_turn_pays_for_its_attention_over_the_cached_ones() -> None:
+    """What is cached is not computed again, but new tokens see it."""
+    first, turn = (job(at, 5, input_tokens=tokens) for at, tokens in ((0.0, 12_000), (9.0, 14_000)))
+    first.thread = turn.thread = 1
+    play(engine(), [first, turn])
+
+    assert turn.cached == 12_005
+    assert turn.first - 9.0 == pytest.approx(E4B.prefill_seconds(0) + E4B.prompt_seconds(1_995, 12_005))
+    assert turn.first - 9.0 > 1.5 * E4B.prefill_seconds(1_995)
 
 
 def test_a_batch_size_table_drops_drafting_in_large_batches() -> None:

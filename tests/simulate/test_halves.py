@@ -57,7 +57,7 @@ def test_every_batch_that_was_seen_has_its_graph() -> None:
 def test_the_twin_keeps_the_stall_that_it_had() -> None:
     """The real engine has the profile's, whichever side it is on."""
     prefill = get_profile("h200", "e4b").prefill
-    plain, mtp = [[e.speeds.stall(1) for e in Half("static", "e4b", real)._engines.values()] for real in (0, 1)]
+    plain, mtp = [[e.speeds.stall(0.0) for e in Half("static", "e4b", real)._engines.values()] for real in (0, 1)]
 
     assert plain == pytest.approx([prefill.stall / 1000, (TWIN_STALL + TWIN_MTP_STALL) / 1000])
     assert mtp == pytest.approx([TWIN_STALL / 1000, (prefill.stall + prefill.mtp_stall) / 1000])
