@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from tests.benchmarks.prompts import Burst, play, table
+from tests.benchmarks.prompts_simulated import errors, simulate
 from tests.benchmarks.prompts_trace import Arrival, read, stretch
 from tests.benchmarks.prompts_trace import play as replay
 from tests.benchmarks.prompts_trace import table as trace_table
@@ -46,3 +47,18 @@ async def test_a_trace_is_played_with_its_bursts() -> None:
     assert all(row.prompt_tokens is not None and row.prompt_tokens >= row.words for row in found)
     assert "404" in str(lost[0].error)
     assert [line.split(" | ")[2:4] for line in trace_table([*found, *lost]).splitlines()[2:]] == [["6", "1"]]
+
+
+def test_the_runs_are_simulated_beside_what_was_measured(tmp_path: Path) -> None:
+    """In a burst of long and short prompts requests take less in turn than by arrival, and errors are told of both."""
+    rows = [f"{at / 100},{7000 if at % 2 else 20},5" for at in range(47)] + ["24,20,5"]
+    (tmp_path / "burst.csv").write_text("\n".join(["t_s,input_tokens,output_tokens", *rows]))
+    measured = {"mean_ms": [1000, 500]}
+    found = {"cells": [{"trace": "burst", "engine": "mtp", "rate": 2.0, "rounds": [measured]}]}
+    simulate(found, tmp_path)
+
+    by_arrival, in_turn = measured["simulated_ms"]
+    assert 0 < in_turn < by_arrival
+    (line,) = errors(found)
+    assert line.startswith("burst, mtp: 2 means, ")
+    assert f"{max(by_arrival / 1000 - 1, in_turn / 500 - 1, key=abs):+.1%}" in line
