@@ -7,7 +7,8 @@ passes until the window has moved on. A request at a limit is refused at once an
 
 Requests at a time are counted here and, from the last exchange of views, in the other replicas; so several replicas
 together can pass a limit by what they admit within one exchange, about a second. While the store is lost, each of them
-has its equal share. Without one, the workers of a host count together in memory, exactly (`state.board`).
+has its equal share. Without one, the workers of a host count together in memory, exactly, what runs at a time and what
+was taken in the minute (`state.board`).
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ class Limits:
         for limit, capacity in limits.items():
             if capacity:
                 bucket = f"{key.name}:{limit.name.lower()}"
-                quota = state.quotas.get(limit) or Quota(bucket, capacity, self._store, self._window, self._clock)
+                quota = state.quotas.get(limit) or self._quota(bucket, capacity)
                 quota.capacity = capacity
                 quotas[limit] = quota
         state.quotas = quotas
@@ -176,6 +177,10 @@ class Limits:
             state.place = self._board.place(key.name)
             if state.place is not None:
                 state.place.say(state.in_flight)
+
+    def _quota(self, bucket: str, capacity: int) -> Quota:
+        common = self._board.window(bucket, self._window) if self._board else None
+        return Quota(bucket, capacity, self._store, self._window, self._clock, common)
 
     def _needs(self, state: _KeyState, input_tokens: int, expected_output: int) -> _Needs:
         """What the request takes from each limit. Raises TooManyRequests where it could never pass.
@@ -218,12 +223,18 @@ class Limits:
                 verdict = quota.local_verdict(need, now)
             if verdict is not Verdict.PASS:
                 refused.append((quota.retry(need, now), limit, quota))
-        if refused:
-            if place is not None:
-                place.say(state.in_flight)
-            seconds, limit, quota = max(refused, key=lambda row: row[0])
-            raise _refusal(state.key, limit, quota.capacity, seconds if isfinite(seconds) else self._window)
-        return Ticket(state, tuple((limit, quota, quota.spend(need, now)) for limit, quota, need in needs), self._clock)
+        if not refused:
+            taken = tuple((limit, quota, quota.spend(need, now)) for limit, quota, need in needs)
+            over = [(limit, quota, spent.units) for limit, quota, spent in taken if quota.overdrawn(now)]
+            if not over:
+                return Ticket(state, taken, self._clock)
+            for _, quota, spent in taken:
+                quota.refund(spent.units, spent)
+            refused = [(quota.retry(need, now), limit, quota) for limit, quota, need in over]
+        if place is not None:
+            place.say(state.in_flight)
+        seconds, limit, quota = max(refused, key=lambda row: row[0])
+        raise _refusal(state.key, limit, quota.capacity, seconds if isfinite(seconds) else self._window)
 
     def _take_place(self, state: _KeyState, place: Place) -> None:
         """Counts one more request, for the other workers to see. Raises TooManyRequests where that is one too many."""

@@ -7,7 +7,8 @@ exactly as many pass as the limit says. Leases not spent in time go back.
 
 Without a shared store, or while it is lost, the replica decides by its own window and its fair share, the limit over
 the replicas last known. What it admits then is a debt that the store hears of when it is back. When the store comes
-back without its counters (another epoch), the replica tells it again what it has used in the window.
+back without its counters (another epoch), the replica tells it again what it has used in the window. Workers of one
+host that have no store share their window instead (`state.minutes`), and with it the whole limit.
 
 A lease is spent within the time for which the store holds its units longer than the window, and each unit is leased
 once; hence the sum over replicas stays within the limit in every window, as long as the store is not lost.
@@ -23,6 +24,7 @@ from enum import Enum
 from functools import partial
 
 from gateway.access.window import Window
+from gateway.state.minutes import SharedWindow
 from gateway.state.store import WINDOW_SLOTS, Ask, Grant, Store
 
 _LARGEST_SHARE = 20
@@ -60,7 +62,16 @@ class Spent:
 class Quota:
     """`verdict`, then `spend`, without giving way to other tasks in between."""
 
-    def __init__(self, bucket: str, capacity: int, store: Store, window: float, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        bucket: str,
+        capacity: int,
+        store: Store,
+        window: float,
+        clock: Callable[[], float],
+        common: SharedWindow | None = None,
+    ) -> None:
+        """`common` counts for all processes that have no shared store."""
         self.bucket = bucket
         self.capacity = capacity
         self.window = window
@@ -68,7 +79,8 @@ class Quota:
         """Units that requests wait for now."""
         self._store = store
         self._clock = clock
-        self._own = Window(window)
+        self._own = common or Window(window)
+        self._common = common is not None
         self._leases: deque[_Lease] = deque()
         self._balance = 0
         self._chunk = 1
@@ -116,6 +128,10 @@ class Quota:
         if self._chunk > 1 and self._balance < self._chunk // 4 and now >= self._denied_until and self._store.prompt:
             self.refill(now, want=self._chunk)
         return spent
+
+    def overdrawn(self, now: float) -> bool:
+        """Whether another process has taken the same units meanwhile as were just spent here."""
+        return self._common and self._own.used(now) > self.capacity
 
     def charge(self, units: int, now: float) -> None:
         """Takes units that have been used already, even beyond the limit."""
@@ -191,13 +207,13 @@ class Quota:
 
     def reset(self, now: float) -> float:
         """Seconds until the whole limit is free again, as far as this replica knows."""
-        if self._own.used(now):
-            return self._own.empty_in(now)
+        if seconds := self._own.empty_in(now):
+            return seconds
         return 0.0 if self.remaining(now) >= self._share else self.window
 
     @property
     def _share(self) -> int:
-        return max(self.capacity // self._store.replicas, 1)
+        return self.capacity if self._common else max(self.capacity // self._store.replicas, 1)
 
     def _refilled(self, ask: Ask, future: asyncio.Future[Grant | None]) -> None:
         self._refilling, self._telling = None, 0

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from collections.abc import Callable
+from multiprocessing.queues import Queue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -58,15 +62,37 @@ def test_workers_of_a_host_count_requests_at_a_time_together(tmp_path: Path) -> 
 
 def test_a_request_that_another_limit_refuses_takes_no_place(tmp_path: Path) -> None:
     """What a worker has said while it looked at its limits is taken back."""
-    key = make_key(in_flight=2, requests_per_minute=2)
+    key = make_key(in_flight=2, requests_per_minute=1)
     one, two = on_board(tmp_path, 2), on_board(tmp_path, 2)
     taken(one, key)
-    for _ in range(5):
-        refusal = attempt(one, key)
+    for limits in (one, two) * 3:
+        refusal = attempt(limits, key)
         assert isinstance(refusal, TooManyRequests)
         assert "requests per minute" in refusal.message
 
-    taken(two, key)
+    loose = make_key(in_flight=2)
+    two.apply(Access(keys=(loose,)))
+    taken(two, loose)
+    assert isinstance(attempt(two, loose), TooManyRequests)
+
+
+def test_workers_of_a_host_share_limits_per_minute(tmp_path: Path) -> None:
+    """OPS-04: as with Redis, one of them may take all of it, and together they take no more; what a request did not
+    use is everybody's again, and what it used beyond its estimate is missing to all."""
+    key = make_key(requests_per_minute=6, tokens_per_minute=1000)
+    one, two = on_board(tmp_path, 2), on_board(tmp_path, 2)
+    tickets = [taken(one, key, 100) for _ in range(5)]
+    assert {limits.standing(key)[Limit.TOKENS].remaining for limits in (one, two) if limits.standing(key)} == {500}
+    tickets.append(taken(two, key, 500))
+    for limits in (one, two):
+        refusal = attempt(limits, key, 0)
+        assert isinstance(refusal, TooManyRequests)
+        assert refusal.retry_after == 61
+        assert [row.remaining for row in limits.standing(key).values()] == [0, 0]
+
+    tickets[0].settle(usage(20, 0))
+    tickets[1].settle(usage(100, 30))
+    assert {limits.standing(key)[Limit.TOKENS].remaining for limits in (one, two)} == {50}
 
 
 def test_a_limit_that_a_reload_brings_counts_what_runs_already(tmp_path: Path) -> None:
@@ -87,12 +113,34 @@ def test_a_limit_that_a_reload_brings_counts_what_runs_already(tmp_path: Path) -
     assert [isinstance(attempt(two, bound), Ticket) for _ in range(4)] == [True, True, True, False]
 
 
+def take_all(folder: Path, barrier: Barrier, passed: Queue[int]) -> None:
+    limits = Limits(MemoryStore(replicas=4), clock=time.monotonic, window=600.0, board=Board(folder / "board", 4))
+    key = make_key(requests_per_minute=200)
+    attempt(limits, make_key("other", requests_per_minute=1))
+    barrier.wait()
+    passed.put(sum(isinstance(attempt(limits, key), Ticket) for _ in range(400)))
+
+
+def test_processes_that_take_at_once_take_no_more_than_the_limit(tmp_path: Path) -> None:
+    """OPS-04: what two of them have taken in one instant is seen by one at least, who gives it back."""
+    spawn = multiprocessing.get_context("spawn")
+    barrier, passed = spawn.Barrier(4), spawn.Queue()
+    workers = [spawn.Process(target=take_all, args=(tmp_path, barrier, passed)) for _ in range(4)]
+    for worker in workers:
+        worker.start()
+    counts = [passed.get(timeout=120) for _ in workers]
+    for worker in workers:
+        worker.join()
+
+    assert sum(counts) == 200
+
+
 def on_board(folder: Path, workers: int) -> Limits:
     return Limits(MemoryStore(replicas=workers), clock=Clock(), board=Board(folder / "board", workers))
 
 
-def taken(limits: Limits, key: AccessKey) -> Ticket:
-    ticket = attempt(limits, key)
+def taken(limits: Limits, key: AccessKey, input_tokens: int = 0) -> Ticket:
+    ticket = attempt(limits, key, input_tokens)
     assert isinstance(ticket, Ticket)
     return ticket
 

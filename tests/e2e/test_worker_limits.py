@@ -1,4 +1,4 @@
-"""A key's requests at a time over the worker processes of one `gateway serve`, without Redis."""
+"""A key's limits over the worker processes of one `gateway serve`, without Redis."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.answers import stream
+from tests.answers import completion, stream
 from tests.e2e.events import DONE, delta
 from tests.e2e.test_process import owner_of, process
 from tests.gateways import one_pool
@@ -55,6 +55,36 @@ async def test_the_whole_limit_is_one_wherever_its_requests_land(
                     await asyncio.sleep(0.02)
             assert (await ask(url, chat(), headers=KEY)).status == 429
             gate.set()
+
+
+async def test_the_whole_limit_per_minute_is_one_wherever_its_requests_land(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OPS-04: one worker may let all of it through, then none lets any, and so it stays if that worker is killed."""
+    monkeypatch.setenv("ALPHA", "alpha-secret")
+    async with Stub(completion(3, 5)) as stub:
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(one_pool(stub.url) + POLICY.replace("in_flight", "requests_per_minute"))
+        async with process(policy, "--workers", "2") as (_, url):
+            async with connected(url) as client:
+                statuses = [await answered(client) for _ in range(LIMIT + 1)]
+                assert statuses == [200] * LIMIT + [429]
+                os.kill(owner(url, client), signal.SIGKILL)
+            refused: list[int] = []
+            async with asyncio.timeout(60):
+                while len(refused) < LIMIT:
+                    # A connection may still have gone to the one that dies.
+                    with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                        refused.append((await ask(url, chat(), headers=KEY)).status)
+
+            assert refused == [429] * LIMIT
+            assert len(stub.requests) == LIMIT
+
+
+async def answered(client: RawClient) -> int:
+    """The status of a whole answer, after which the connection can be used again."""
+    await client.send(PATH, json.dumps(chat()).encode(), headers=KEY)
+    return (await asyncio.wait_for(client.answer(), 60)).status
 
 
 async def begun(client: RawClient) -> int:
