@@ -3,8 +3,9 @@
 vLLM 0.12 removed `guided_choice`, `guided_json`, `guided_regex` and `guided_grammar` and ignores them silently: status
 200 and an unconstrained answer. Depending on the policy's `server.guided`, such a request is
 
-  translate   sent with an equivalent `structured_outputs`, inserted before the client's own fields; every other byte
-              stays, the old field included. The answer names the field in `x-gateway-translated`.
+  translate   sent with an equivalent `structured_outputs`, inserted after the client's own fields (of a key that the
+              client sent too, as null, parsers take the last one); every other byte stays, the old field included.
+              The answer names the field in `x-gateway-translated`.
   refuse      answered with 400
   pass        sent as it is
 
@@ -18,7 +19,7 @@ import json
 from typing import Literal, Protocol
 
 from gateway.errors import BadRequest
-from gateway.request.parse import Body, parse_body
+from gateway.request.parse import Body, in_utf8, parse_body
 
 Mode = Literal["translate", "refuse", "pass"]
 
@@ -52,8 +53,9 @@ def renewed(raw: bytes, body: Body, mode: Mode, count: Counts) -> tuple[bytes, B
     outputs = {found.removeprefix(_PREFIX): value}
     if data.get(_WHITESPACE):
         outputs["whitespace_pattern"] = data[_WHITESPACE]
-    at = raw.index(b"{") + 1
-    raw = raw[:at] + b'"structured_outputs":' + json.dumps(outputs).encode() + b"," + raw[at:]
+    raw = in_utf8(raw)
+    at = raw.rindex(b"}")
+    raw = raw[:at] + b',"structured_outputs":' + json.dumps(outputs).encode() + raw[at:]
     return raw, parse_body(raw), (found,)
 
 

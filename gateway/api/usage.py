@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 
-from gateway.request.parse import Body
+from gateway.request.parse import Body, in_utf8
 
 SILENT_STREAMS = 3
 """Streams of a pool that must end without usage before it is requested."""
@@ -30,6 +30,7 @@ def leaves_usage_open(body: Body) -> bool:
 
 def asking_for_usage(raw: bytes) -> bytes:
     """A JSON object's bytes that also ask for usage."""
+    raw = in_utf8(raw)
     start = raw.index(b"{") + 1
     return raw[:start] + _QUESTION + raw[start:]
 

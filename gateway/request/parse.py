@@ -63,9 +63,8 @@ def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
         return raw
     name = json.dumps(new_name).encode()
     view = body.view
-    if (encoding := json.detect_encoding(raw)).startswith(("utf-16", "utf-32")):
-        # Python's parser reads these as well, and so does vLLM's server; the search below does not.
-        raw = view = raw.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
+    if (text := in_utf8(raw)) is not raw:
+        raw = view = text
     pieces: list[bytes] = []
     done = 0
     for start, end in _model_values(view):
@@ -74,6 +73,17 @@ def rewrite_model(raw: bytes, body: Body, new_name: str) -> bytes:
         done = begin + end - start
     pieces.append(raw[done:])
     return b"".join(pieces)
+
+
+def in_utf8(raw: bytes) -> bytes:
+    """The body for whoever searches its bytes: itself, unless it is UTF-16 or UTF-32.
+
+    Python's parser, and so vLLM's server, reads these as well.
+    """
+    encoding = json.detect_encoding(raw)
+    if not encoding.startswith(("utf-16", "utf-32")):
+        return raw
+    return raw.decode(encoding, "surrogatepass").encode("utf-8", "surrogatepass")
 
 
 def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: int, *, surrogates: bool) -> Body:

@@ -35,6 +35,15 @@ def test_only_a_stream_that_says_nothing_is_asked(body: dict[str, object], asked
         assert sent.replace(b'"stream_options":{"include_usage":true},', b"", 1) == raw
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
+def test_a_body_that_is_not_utf8_is_asked_whole(encoding: str) -> None:
+    """A body in UTF-16 or UTF-32, which vLLM reads as well, is one body with the question."""
+    raw = '{"stream": true, "prompt": "要約"}'.encode(encoding)
+
+    asked = {"stream": True, "prompt": "要約", "stream_options": {"include_usage": True}}
+    assert json.loads(asking_for_usage(raw)) == asked
+
+
 def through(stream: bytes, cuts: list[int]) -> bytes:
     """What a client gets of a stream that arrives cut at these places."""
     hold, hide = LineHold(), UsageHider()

@@ -320,7 +320,7 @@ async def test_list_and_single_model_answer_head_too(running: Fleet) -> None:
 
 
 async def test_the_old_guided_fields_are_translated() -> None:
-    """PARAM-07: the choice is put under its new name in front of the client's bytes, told, counted and bounded."""
+    """PARAM-07: the choice is put under its new name behind the client's bytes, told, counted and bounded."""
 
     async def answer(call: Call) -> None:
         await reply({"choices": []})(call)
@@ -330,7 +330,7 @@ async def test_the_old_guided_fields_are_translated() -> None:
         got = await ask(running.url, raw)
         new = await ask(running.url, {"model": "m", "structured_outputs": {"choice": ["c"]}, "guided_choice": ["a"]})
 
-        assert stub.requests[0].body == b'{"structured_outputs":{"choice": ["a", "b"]},' + raw[1:]
+        assert stub.requests[0].body == raw[:-1] + b',"structured_outputs":{"choice": ["a", "b"]}}'
         assert got.header("x-gateway-translated") == "guided_choice"
         assert int(got.header("x-gateway-predicted-output-tokens") or 99) <= 2
         assert new.header("x-gateway-translated") is None
