@@ -257,6 +257,9 @@ async def _tour(base: str, urls: Mapping[str, str], console: Console) -> None:
             for stop in TOUR:
                 rows.append(await _visit(client, urls, stop))
                 live.update(tour_table(rows, console.width), refresh=True)
+    if not console.is_terminal:
+        # Live ends its last line on terminals only.
+        console.line()
 
 
 async def _visit(client: httpx.AsyncClient, urls: Mapping[str, str], stop: Stop) -> Visited:

@@ -64,11 +64,12 @@ def test_a_policy_on_standard_input_is_told_by_line_and_column(verb: str) -> Non
 
 
 def test_a_policy_on_standard_input_serves_as_a_file_does(tmp_path: Path) -> None:
-    """Valid text is `ok`, alone and beside files, and decides requests; nothing at all is no policy."""
+    """Valid text is `ok`, alone, beside files and from a shell's `<(...)`, and decides; nothing is no policy."""
     request = tmp_path / "request.json"
     request.write_text('{"model": "e4b", "messages": [{"role": "user", "content": "長い物語を書いて"}]}', "utf-8")
 
     assert shell(f"{RUN} check - {POLICY} < {POLICY}").stdout == "ok\n"
+    assert shell(f"{RUN} check <(cat {POLICY})").stdout == "ok\n"
     assert '"pool": "e4b-mtp"' in shell(f"{RUN} explain --json --policy - {request} < {POLICY}").stdout
     assert shell(f"{RUN} check - < /dev/null").stderr.startswith("<stdin>:1:1: policy: ")
     assert shell(f"{RUN} check - 0> /dev/null").stderr == "<stdin>:1:1: policy: cannot be read: Bad file descriptor\n"

@@ -39,10 +39,10 @@ def load_policy(path: str | os.PathLike[str], env: Mapping[str, str]) -> Policy:
 
 
 def load_argument(path: str | os.PathLike[str], env: Mapping[str, str], stdin: BinaryIO) -> Policy:
-    """The policy that a command line names: a file, or `-` for what `stdin` holds. Files that it names itself are then
-    looked for in the working folder. Raises PolicyInvalid."""
+    """The policy that a command line names: a file, a pipe such as a shell's `<(...)`, or `-` for what `stdin` holds;
+    files that the latter names are looked for in the working folder. Raises PolicyInvalid."""
     if os.fspath(path) != STDIN:
-        return load_policy(path, env)
+        return parse_policy(read_bytes(path, pipes=True), os.fspath(path), env)
     try:
         content = stdin.read(MAX_BYTES + 1)
     except OSError as error:
@@ -50,12 +50,13 @@ def load_argument(path: str | os.PathLike[str], env: Mapping[str, str], stdin: B
     return parse_policy(content, STDIN_SOURCE, env)
 
 
-def read_bytes(path: str | os.PathLike[str]) -> bytes:
+def read_bytes(path: str | os.PathLike[str], *, pipes: bool = False) -> bytes:
     """The file's content, at most `MAX_BYTES` and one more; links are followed. Raises PolicyInvalid."""
     source = os.fspath(path)
     try:
-        # A pipe or a device would block, or never end.
-        if not stat.S_ISREG(Path(path).stat().st_mode):
+        # A device would never end. A pipe would block whoever watches it; a command that ends may read one.
+        mode = Path(path).stat().st_mode
+        if not stat.S_ISREG(mode) and not (pipes and stat.S_ISFIFO(mode)):
             raise PolicyInvalid([Problem(source, 1, 1, "policy", "not a file")])
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)

@@ -24,7 +24,9 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+        line = f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}"
+        # One line, whatever the file's names and values hold.
+        return line if line.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 class Finding(NamedTuple):

@@ -247,6 +247,9 @@ class _Reader:
             if match[1] is None:
                 self._problem(node, loc, "expected ${NAME} or ${NAME:-default}; write $${ for a plain ${")
                 return ""
+            if "${" in (match[2] or ""):
+                self._problem(node, loc, f"the default of {match[1]} is plain text; it cannot hold ${{...}} of its own")
+                return ""
             found = self._env.get(match[1])
             if match[2] is not None:
                 return found or match[2]

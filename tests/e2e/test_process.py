@@ -253,6 +253,7 @@ async def test_the_demo_tours_and_ends() -> None:
     assert "MTP" in rows["explain at length"]
     assert "MTP" in rows["write a program"]
     assert "refuses min_p" in rows["a story, with min_p"]
+    assert out.endswith("\n")
     assert "simulated" in out
 
 
