@@ -224,6 +224,12 @@ def find_model(policy: Policy, name: str | None, key: AccessKey | None = None) -
     raise UnknownModel(f"the model `{shown}` does not exist; {hint}", param="model")
 
 
+def first_model(policy: Policy, key: AccessKey | None) -> Model:
+    """The first model that the key may use; for one that may use none, the policy's first."""
+    every = _usable(policy, policy.models, key) or list(policy.models)
+    return policy.models[every[0]]
+
+
 def _usable(policy: Policy, names: Iterable[str], key: AccessKey | None) -> list[str]:
     """Those of the models' names and aliases that the key may use."""
     if key is None or key.models is None:

@@ -2,8 +2,8 @@
 
 That is every other `/v1/` path, and vLLM's own paths outside it (embeddings, scores, ranks, tokens, `/invocations`), so
 that no client is blocked by a path that this gateway does not know. The model is read from a JSON body or a multipart
-form; a request without one goes to the policy's first model. Forms (audio) are streamed through unchanged, see
-`form.py`. What must never be reachable (LoRA-loading routes, paths with `..`) is refused here; vLLM's development
+form; a request without one goes to the first model that its key may use. Forms (audio) are streamed through unchanged,
+see `form.py`. What must never be reachable (LoRA-loading routes, paths with `..`) is refused here; vLLM's development
 routes lie outside these paths.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from gateway.api.body import read_body
-from gateway.api.core import Core, find_model
+from gateway.api.core import Core, find_model, first_model
 from gateway.api.dialect import MESSAGES, PASSED, Dialect
 from gateway.api.downstream import Downstream
 from gateway.api.form import Upload
@@ -107,8 +107,8 @@ async def _then_watch(
 
 
 def named(policy: Policy, asked: str | None, key: AccessKey | None = None) -> Model:
-    """The model of that name, or the first one if none is named. Raises UnknownModel."""
-    return concrete(policy, find_model(policy, asked, key) if asked else next(iter(policy.models.values())))
+    """The model of that name, or the first that the key may use if none is named. Raises UnknownModel."""
+    return concrete(policy, find_model(policy, asked, key) if asked else first_model(policy, key))
 
 
 def plan_for(

@@ -70,6 +70,20 @@ async def test_an_unknown_model_is_answered_with_the_keys_own(path: str, asked: 
         assert b"secret-model" in other.body
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_passed_on_request_without_a_model_goes_to_the_keys_own(method: str) -> None:
+    """Where no model is named, the first that the key may use serves; another's is neither asked nor told."""
+    async with Stub(OK) as secret, Stub(OK) as own:
+        policy = two_pools(secret.url, own.url).replace("[plain, mtp]", "[mtp]")
+        policy = policy.replace("models:", "models:\n  secret-model: {pools: [plain]}")
+        async with gateway(policy + access(alpha=", models: [m]"), ENV) as running:
+            body: object = {"input": "x"} if method == "POST" else b""
+            got = await ask(running.url, body, "/v1/embeddings", method=method, headers=ALPHA)
+
+        assert got.status == 200
+        assert (len(secret.requests), len(own.requests)) == (0, 1)
+
+
 async def test_the_sdk_raises_its_authentication_error() -> None:
     """401 and 403 arrive as the SDK's own exceptions."""
     policy = one_pool("http://127.0.0.1:1").replace("models:", "models:\n  other: {pools: [plain]}")
