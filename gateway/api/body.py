@@ -10,6 +10,7 @@ import asyncio
 import zlib
 
 from gateway.api.handler import Incoming
+from gateway.api.head import Head
 from gateway.errors import BadRequest, BodyTooLarge, UnsupportedEncoding
 
 _STEP = 65_536
@@ -20,15 +21,27 @@ _WINDOWS = {b"gzip": 31, b"x-gzip": 31, b"deflate": 47}
 async def read_body(incoming: Incoming) -> bytes:
     """The whole body. Raises BodyTooLarge, BadRequest, UnsupportedEncoding, RequestTimeout or ClientLeft."""
     head, limit = incoming.head, incoming.active.policy.server.max_body_bytes
-    window = _WINDOWS.get(head.content_encoding) if head.content_encoding else None
-    if head.content_encoding and window is None:
-        raise UnsupportedEncoding("request bodies may be uncompressed, gzip or deflate")
-    raw = await incoming.down.body(limit, head.content_length)
+    _window(head)  # What cannot be unpacked is refused before it is read.
+    return await unpacked(head, await incoming.down.body(limit, head.content_length), limit)
+
+
+async def unpacked(head: Head, raw: bytes, limit: int) -> bytes:
+    """The body without the client's packing. Raises BodyTooLarge, BadRequest or UnsupportedEncoding."""
+    window = _window(head)
     if window is None or not raw:
         return raw
     head.unpacked = True
     # In a thread: fifty megabytes take a tenth of a second, in which other requests would stand still.
     return await asyncio.to_thread(inflate, raw, window, limit)
+
+
+def _window(head: Head) -> int | None:
+    """None for a body that is not packed. Raises UnsupportedEncoding."""
+    if not head.content_encoding:
+        return None
+    if (window := _WINDOWS.get(head.content_encoding)) is None:
+        raise UnsupportedEncoding("request bodies may be uncompressed, gzip or deflate")
+    return window
 
 
 def inflate(raw: bytes, window: int, limit: int) -> bytes:

@@ -18,6 +18,7 @@ from prometheus_client import Gauge
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from gateway.api.body import unpacked
 from gateway.api.core import Core
 from gateway.api.downstream import error_headers
 from gateway.api.dry_run import explain
@@ -113,7 +114,8 @@ def _for_operators(core: Core, reload_state: Callable[[], ReloadState | None]) -
     async def explained(request: Request) -> dict[str, Any]:
         active = core.active
         head = read_head(request.scope["headers"], active.policy.header_names)
-        body = await _body(request, active.policy.server.max_body_bytes)
+        limit = active.policy.server.max_body_bytes
+        body = await unpacked(head, await _body(request, limit), limit)
         return explain(active, core.learned, core.watch, body, head)
 
     @router.get("/gateway/pools", summary="Pools and endpoints as they are now")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from urllib.parse import parse_qs
@@ -49,6 +50,20 @@ async def test_an_explanation_takes_no_larger_body_than_a_request() -> None:
         told = await ask(running.url, chat("x" * 2000), "/gateway/explain")
 
     assert told.status == 413
+
+
+async def test_an_explanation_reads_a_body_as_a_request_does() -> None:
+    """ROUTE-09: a packed body is unpacked, within the same limit; a packing that no request may have is refused."""
+    packed = gzip.compress(json.dumps(chat("x" * 500)).encode())
+    bomb = gzip.compress(json.dumps(chat("x" * 2000)).encode())
+    async with gateway(one_pool("http://127.0.0.1:1") + "server: {max_body_bytes: 1000}\n") as running:
+        plain = await ask(running.url, chat("x" * 500), "/gateway/explain")
+        told = await ask(running.url, packed, "/gateway/explain", headers=(("content-encoding", "gzip"),))
+        large = await ask(running.url, bomb, "/gateway/explain", headers=(("content-encoding", "gzip"),))
+        odd = await ask(running.url, packed, "/gateway/explain", headers=(("content-encoding", "br"),))
+
+    assert (told.status, told.json()) == (200, plain.json())
+    assert (large.status, odd.status) == (413, 415)
 
 
 @pytest.mark.parametrize("came", ["x", "0", "1001", "-3", "", "1.5", "%e3%81%82", "5&limit=y"])
