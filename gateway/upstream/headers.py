@@ -161,6 +161,13 @@ SWITCHED = "it switched to another protocol (status 101), which was not asked fo
 """The fault of an answer after which the connection carries no HTTP."""
 
 
+def head_fault(status: int, headers: Headers) -> str | None:
+    """Why an answer with this head cannot be passed on, or None. HTTP has no status above 599."""
+    if status == 101:
+        return SWITCHED
+    return f"there is no status {status}" if status > 599 else framing_fault(headers)
+
+
 def framing_fault(headers: Headers) -> str | None:
     """Why the end of an answer cannot be determined for certain (RFC 9112, 6.3), or None.
 

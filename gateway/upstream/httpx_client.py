@@ -30,7 +30,7 @@ from gateway.errors import (
     UpstreamTimeout,
 )
 from gateway.upstream.client import ConnectorStatistics, Dropped, Extra, Headers, Timeouts
-from gateway.upstream.headers import SWITCHED, framing_fault
+from gateway.upstream.headers import SWITCHED, head_fault
 from gateway.upstream.httpx_response import HttpxResponse
 
 
@@ -211,9 +211,7 @@ class HttpxConnector:
         answer = await self._client.send(request, stream=True)
         try:
             headers = [(name.lower(), value) for name, value in answer.headers.raw]
-            if answer.status_code < 200:
-                raise BadUpstreamResponse(f"the back end did not answer in HTTP: {SWITCHED}")
-            if fault := framing_fault(headers):
+            if fault := head_fault(answer.status_code, headers):
                 raise BadUpstreamResponse(f"the back end did not answer in HTTP: {fault}")
             response.on_head(answer.status_code, headers)
             async for piece in answer.aiter_raw():

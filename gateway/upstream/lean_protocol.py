@@ -26,7 +26,7 @@ import httptools
 from gateway.errors import BadUpstreamResponse, ConnectionLost, UpstreamTimeout
 from gateway.upstream.client import Dropped, Extra, Headers, Timeouts
 from gateway.upstream.deadline import NEVER, Limited
-from gateway.upstream.headers import SWITCHED, framing_fault, has_length
+from gateway.upstream.headers import has_length, head_fault
 from gateway.upstream.lean_request import MAX_WHOLE, framed, request_was_taken
 from gateway.upstream.lean_response import LeanResponse
 
@@ -207,7 +207,7 @@ class LeanConnection(Limited):
         if self._silence > MAX_SILENCE and sum(len(n) + len(v) + 4 for n, v in headers) > MAX_SILENCE:
             self._fault = "the headers are too large"
         else:
-            self._fault = SWITCHED if status == 101 else framing_fault(headers)
+            self._fault = head_fault(status, headers)
         if self._fault:
             raise _Stop
         response.status = status

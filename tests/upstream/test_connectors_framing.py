@@ -135,6 +135,14 @@ async def test_a_switch_of_protocols_is_told_as_such(connector: Connector, stub:
         await send(connector)
 
 
+async def test_a_status_that_http_does_not_have(connector: Connector, stub: Stub) -> None:
+    """No server can repeat such a status to the client, so it is the back end's fault before it is an answer."""
+    stub.answer = raw(b"HTTP/1.1 600 Odd\r\ncontent-length: 2\r\n\r\n{}")
+
+    with pytest.raises(BadUpstreamResponse, match="there is no status 600"):
+        await send(connector)
+
+
 async def test_broken_chunk(connector: Connector, stub: Stub) -> None:
     """A broken chunk ends the body with an error."""
     stub.answer = raw(OK + b"transfer-encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n")
