@@ -183,6 +183,9 @@ class StreamRelay:
             if tail.error_seen and not tail.bytes().endswith(BLANK):
                 # Readers drop an event without its blank line, and the half answer before it would look whole.
                 await (self._down.piece(b"\n\n") if failure is None else self._fail(failure))
+            elif not tail.error_seen and not tail.done():
+                # Readers take a stream without an event for an answer without a word.
+                await self._fail(failure or UpstreamError("the back end ended the stream without an answer"))
         elif tail.done() or (failure is None and self._whole()):
             exchange.result = Result.OK
         else:

@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import json
 
+import openai
 import pytest
 
 from gateway.types import Result
@@ -100,7 +101,29 @@ async def test_a_responses_stream_that_begins_with_a_failure_is_asked_for_elsewh
         assert first.breaker.consecutive == len(bad.requests)
 
 
-@pytest.mark.parametrize("name", NO_ANSWERS)
+@pytest.mark.parametrize("said", [b"", b": ping\n\n: ping\n\n"], ids=["nothing", "comments"])
+async def test_a_stream_without_an_event_ends_with_an_error_event(said: bytes) -> None:
+    """SSE-06, RETRY-08: an SDK raises; it would take the stream for an answer without a word."""
+    async with (
+        Stub(text(said, 200, EVENTS)) as bad,
+        gateway(one_pool(bad.url)) as running,
+        openai.AsyncOpenAI(base_url=running.url + "/v1", api_key="none", max_retries=0) as client,
+    ):
+        raw = await ask(running.url, chat(stream=True))
+        with pytest.raises(openai.APIError, match="without an answer"):
+            async for _ in await client.chat.completions.create(
+                model="m", messages=[{"role": "user", "content": "hi"}], stream=True
+            ):
+                pass
+        await running.until(lambda: running.counted("gateway_requests_total") == 2)
+
+        assert raw.body.startswith(said)
+        assert raw.body.removeprefix(said).lstrip().startswith(b"data: {")
+        assert b"[DONE]" not in raw.body
+        assert running.counted("gateway_requests_total", outcome="backend_error") == 2
+
+
+@pytest.mark.parametrize("name", sorted(NO_ANSWERS.keys() - {"comments alone"}))
 async def test_what_is_no_answer_passes_unchanged_if_there_is_nothing_better(name: str) -> None:
     """ERROR-04: the client sees what the back end said, byte for byte; metrics and breaker know better."""
     breaker = ", breaker: {failures: 3, shut: 60s}"
