@@ -89,7 +89,10 @@ class Load:
 class Gateway(World):
     """The gateway of one arm before its two engines, over all loads."""
 
-    def __init__(self, name: str, model: str, sizes: Mapping[int, Sequence[int]] = SAME_SIZES) -> None:
+    def __init__(
+        self, name: str, model: str, sizes: Mapping[int, Sequence[int]] = SAME_SIZES, learned: bytes = b""
+    ) -> None:
+        """With an estimator's snapshot it estimates lengths and learns them; without, the prompts' own are used."""
         kinds, spec = ARMS[name]
         profile, clock, rng = get_profile("h200", model), Clock(), Random(name)
         pools = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
@@ -103,7 +106,7 @@ class Gateway(World):
             for at in range(number)
         }
         super().__init__(policy, engines, clock, rng)
-        self.arm: Arm = make_arm(spec, policy, clock, self.pools, rng)
+        self.arm: Arm = make_arm(spec, policy, clock, self.pools, rng, learned)
 
     def play(self, arrivals: Sequence[Arrival], clients: int, seed: str) -> list[Job]:
         """Plays the arrivals after all earlier ones have ended; returns their jobs in the order of sending."""

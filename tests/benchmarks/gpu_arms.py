@@ -13,7 +13,7 @@ unrecorded warm-up comes first, then rounds over all loads and arms, one at a ti
 the same requests, in an open loop at the same moments, and the order of the arms turns. Only `max_tokens` says how
 long an answer may be: engines with random weights do not stop before. In an open loop latency counts from when a
 request was due. An arm `NAME-measured` starts from the profile file of `--measured`. `--rows` keeps every request,
-also for `gpu_halves`, where one of two cards is simulated.
+also for `gpu_halves`, where one of two cards is simulated. `--trace` plays stretches of real arrivals (`gpu_trace`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from time import monotonic
 from typing import Any
 
 from gateway.bench.client import Endpoint, Target
-from gateway.bench.drive import open_loop
+from gateway.bench.drive import Ask, open_loop
 from gateway.bench.rows import Row
 from gateway.simulate.mixed import Arrival, in_order, poisson
+from tests.benchmarks import gpu_trace
 from tests.benchmarks.gpu_figures import figures, line, pooled, tell
-from tests.benchmarks.gpu_fleet import Card, Fleet, Running, gateways
+from tests.benchmarks.gpu_fleet import TOLD, Card, Fleet, Running, gateways
 from tests.benchmarks.gpu_traffic import HALVES, asks, parse_shares, told
 from tests.benchmarks.process import StartFailed, cpu_seconds, family
+from tests.benchmarks.prompts_trace import read, stretch
 
 ARMS = ("all-plain", "all-MTP", "static", "expected_time", "fleet")
 ROUNDS_OF_CLIENTS = 6
@@ -57,6 +59,13 @@ class Load:
             return in_order(self.clients * ROUNDS_OF_CLIENTS, seed, options.mix)
         return poisson(self.rate, options.seconds, seed, options.mix)
 
+    def asks(self, options: argparse.Namespace, seed: int, arm: str) -> list[Ask]:
+        """The requests of one round, the same for every arm that is told as much."""
+        if options.trace:
+            rows = stretch(read(options.trace), seed, self.rate, options.seconds, gpu_trace.LONGEST)
+            return gpu_trace.asks(rows, seed, options.wishes, told=arm.endswith(TOLD))
+        return asks(self.draw(options, seed), seed)
+
     def as_dict(self) -> dict[str, float]:
         return {"clients": self.clients} if self.clients else {"rate": self.rate}
 
@@ -64,12 +73,11 @@ class Load:
         return f"{self.clients} clients" if self.clients else f"{self.rate:g}/s"
 
 
-async def drive(running: Running, model: str, arrivals: Sequence[Arrival], seed: int, clients: int = 0) -> list[Row]:
+async def drive(running: Running, model: str, requests: Sequence[Ask], clients: int = 0) -> list[Row]:
     """The rows in order of their start."""
     rows: list[Row] = []
     target = Target(label=running.arm, url=f"http://127.0.0.1:{running.port}", model=model)
     endpoint = await Endpoint(target, monotonic).open()
-    requests = asks(arrivals, seed)
     try:
         if clients:
             bodies = iter(requests)
@@ -88,9 +96,9 @@ async def drive(running: Running, model: str, arrivals: Sequence[Arrival], seed:
 
 def cell(running: Running, model: str, load: Load, options: argparse.Namespace, number: int) -> dict[str, Any]:
     """One arm under one load; the first `dropped` share of the requests is not counted."""
-    arrivals = load.draw(options, number)
+    requests = load.asks(options, number, running.arm)
     before, busy, start = running.regret(), cpu_seconds(family(running.pid)), monotonic()
-    rows = asyncio.run(drive(running, model, arrivals, number, load.clients))
+    rows = asyncio.run(drive(running, model, requests, load.clients))
     wall = monotonic() - start
     used = cpu_seconds(family(running.pid)) - busy
     asyncio.run(asyncio.sleep(PAUSE))
@@ -113,11 +121,10 @@ def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str
     loads = [*(Load(rate=rate) for rate in options.rates), *(Load(clients=number) for number in options.clients)]
     with gateways(fleet, arms, folder) as running:
         for one in running:
-            warm = poisson(max(options.rates, default=8.0), options.warm_up, -1, options.mix)
-            rows = asyncio.run(drive(one, fleet.model, warm, -1))
+            rows = asyncio.run(drive(one, fleet.model, _warm_up(options, one.arm)))
             _say(f"warm-up {one.arm}: {len(rows)} requests, {sum(bool(row.error) for row in rows)} errors")
         turn = 0
-        for number in range(options.rounds):
+        for number in range(options.first, options.first + options.rounds):
             for load in loads:
                 for one in running[turn:] + running[:turn]:
                     made = cell(one, fleet.model, load, options, number)
@@ -128,6 +135,11 @@ def measure(fleet: Fleet, options: argparse.Namespace, folder: Path) -> dict[str
                     # What there is survives an end at any moment.
                     tell(_result(fleet, options, kept, running), options.json)
         return _result(fleet, options, kept, running)
+
+
+def _warm_up(options: argparse.Namespace, arm: str) -> list[Ask]:
+    load = Load(rate=max(options.rates, default=8.0))
+    return load.asks(argparse.Namespace(**{**vars(options), "seconds": options.warm_up}), -1, arm)
 
 
 def _result(
@@ -144,10 +156,15 @@ def _result(
             "k": fleet.tokens,
             "cards": len(fleet.cards),
             "rounds": options.rounds,
+            "first_round": options.first,
             "seconds": options.seconds,
             "not_counted": f"the first {options.dropped:.0%} of the requests",
-            "mix": told(options.mix),
-            "shares": dict(options.mix),
+            "warm_up": options.warm_up,
+            **(
+                {"mix": f"stretches of {options.trace.stem}, lengths as there", "wishes": options.wishes}
+                if options.trace
+                else {"mix": told(options.mix), "shares": dict(options.mix)}
+            ),
         },
         "cells": [{**load.as_dict(), "arm": arm, **pooled(made)} for (load, arm), made in kept.items()],
         "drafting": {one.arm: one.drafting() for one in running},
@@ -185,8 +202,11 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--rates", type=_rates, default=[8.0, 20.0, 40.0], metavar="R,...", help="requests a second")
     found.add_argument("--clients", type=_clients, default=[], metavar="N,...", help="of closed loops (none)")
     found.add_argument("--mix", type=parse_shares, default=HALVES, metavar="KIND=SHARE,...", help="short, prose, code")
+    found.add_argument("--trace", type=Path, metavar="FILE", help="of real arrivals, in place of a mix")
+    found.add_argument("--wishes", choices=("prose", "code"), default="code", help="of the trace (%(default)s)")
     found.add_argument("--measured", metavar="FILE", help="profile file of the arms NAME-measured")
     found.add_argument("--rounds", type=int, default=2)
+    found.add_argument("--first", type=int, default=0, metavar="N", help="number of the first round (%(default)s)")
     found.add_argument("--seconds", type=float, default=12.0, help="of arrivals, for each arm, rate and round")
     found.add_argument("--dropped", type=float, default=0.2, help="share of the requests, the first ones, not counted")
     found.add_argument("--warm-up", type=float, default=6.0, metavar="S", help="of arrivals before the first round")
@@ -202,6 +222,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     fleet = Fleet(tuple(options.card), options.model, options.profile, options.k, options.measured)
     if len(fleet.cards) < 2:
         print("gpu_arms: an arm that chooses needs two cards (--card)", file=sys.stderr)
+        return 2
+    if options.trace and options.clients:
+        print("gpu_arms: a trace has arrivals of its own (--clients)", file=sys.stderr)
         return 2
     try:
         with TemporaryDirectory() as temporary:

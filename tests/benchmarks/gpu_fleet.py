@@ -17,6 +17,13 @@ from tests.benchmarks.process import Child, free_ports, python_module
 
 MEASURED = "-measured"
 """Ends the name of an arm that starts from a profile file."""
+TOLD = "-told"
+"""Ends the name of an arm whose requests say how long the answer will be."""
+
+
+def base(arm: str) -> str:
+    """The arm's name without what is added to it."""
+    return arm.removesuffix(TOLD).removesuffix(MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +58,9 @@ class Fleet:
         """The smallest policy that routes as the arm says; all else stays at its default."""
         half = (len(self.cards) + 1) // 2
         plain, mtp = {"all-plain": (len(self.cards), 0), "all-MTP": (0, len(self.cards))}.get(
-            arm, (half, len(self.cards) - half)
+            base(arm), (half, len(self.cards) - half)
         )
-        profile = self.measured if arm.endswith(MEASURED) else self.profile
+        profile = self.measured if MEASURED in arm else self.profile
         about = {"profile": profile} if profile else {}
         pools: dict[str, Any] = {}
         if plain:
@@ -61,7 +68,7 @@ class Fleet:
         if mtp:
             drafting = {"speculative": {"method": "mtp", "tokens": self.tokens}}
             pools["mtp"] = {"endpoints": [card.mtp for card in self.cards[-mtp:]], **drafting, **about}
-        routing = {} if arm.startswith("all-") else {"routing": {"objective": arm.removesuffix(MEASURED)}}
+        routing = {} if arm.startswith("all-") else {"routing": {"objective": base(arm)}}
         return {"version": 1, "pools": pools, "models": {self.model: {"pools": list(pools)}}, **routing}
 
 
