@@ -5,7 +5,7 @@
 Prompts and answers are as long as in the trace, and bursts stay. The gateway is not told how long an answer will be, as
 with most clients: the engine is, by `vllm_xargs` (`gateway sim` knows `sim_output_tokens`; a real engine with random
 weights needs a plugin that ends an answer there). Arms whose name ends in `-told` get `max_tokens` instead, which shows
-what knowing the lengths would bring. The command plays what FILE, the figures of `gpu_arms`, was measured with and
+what knowing the lengths would bring. The command plays the requests of FILE, figures of `gpu_arms`, in the simulator, and
 prints the predicted mean of every cell beside the measured one.
 """
 
@@ -67,7 +67,7 @@ class Simulated:
         self._gateway = Gateway(base(arm), model, SIZES, b"" if self._told else self._estimator.snapshot())
 
     def play(self, rows: Sequence[Arrival], seed: int, wishes: str) -> list[float]:
-        """Seconds of every request in order of sending; the first stretch warms it up."""
+        """Seconds of every request in order of sending. What earlier stretches taught stays."""
         rng, start = Random(f"luck {seed}"), self._gateway.clock.now + 1.0
         sent = zip(rows, asks(rows, seed, wishes, told=False), strict=True)
         jobs = [self._job(start, row, ask, rng) for row, ask in sent]

@@ -13,11 +13,15 @@ from gateway.bench.rows import Row
 from gateway.policy.load import load_policy
 from gateway.simulate.mixed import in_order, poisson
 from gateway.types import PoolKind
-from tests.benchmarks.gpu_arms import ARMS
+from tests.benchmarks.gpu_arms import ARMS, Load, drive, parser
 from tests.benchmarks.gpu_figures import figures, pooled
-from tests.benchmarks.gpu_fleet import Card, Fleet
+from tests.benchmarks.gpu_fleet import Card, Fleet, Running
 from tests.benchmarks.gpu_logs import fit, met, paces, read
+from tests.benchmarks.gpu_trace import asks as trace_asks
+from tests.benchmarks.gpu_trace import predicted
 from tests.benchmarks.gpu_traffic import asks, parse_shares
+from tests.benchmarks.prompts_trace import Arrival
+from tests.sim.helpers import FAST, sim
 
 CARDS = (Card("http://127.0.0.1:1", "http://127.0.0.1:2"), Card("http://127.0.0.1:3", "http://127.0.0.1:4"))
 FLEET = Fleet(CARDS, "gemma-4-e4b", "h200/e4b", 2)
@@ -174,3 +178,53 @@ class TestLogs:
         assert not list(
             read(iter(["2026-01-01T00:00:00Z info    Started\n", _line(1.0, 1, 2, 3).replace("=ok", "=no")]))
         )
+
+
+ROWS = [Arrival(0.3 * at, words, tokens) for at, (words, tokens) in enumerate([(60, 9), (700, 3), (2500, 40)] * 8)]
+
+
+class TestTrace:
+    def test_arms_get_the_same_requests_and_only_told_ones_a_cap(self, tmp_path: Path) -> None:
+        """Texts, times and classes are those of the stretch; a length is the engine's to know, or told as a cap."""
+        path = tmp_path / "trace.csv"
+        lines = [f"{row.at},{row.words},{row.tokens}" for row in ROWS]
+        path.write_text("\n".join(["t_s,input_tokens,output_tokens", *lines]))
+        words = ["--card", "http://a,http://b", "--model", "e4b", "--trace", str(path), "--seconds", "4"]
+        options = parser().parse_args(words)
+
+        hidden, told = (Load(rate=5.0).asks(options, 0, arm) for arm in ("fleet", "fleet-told"))
+
+        assert [ask.tag for ask in hidden][:3] == ["0 to 500/9", "500 to 2000/3", "2000 to 4000/40"]
+        assert [(ask.at, ask.tag, ask.body["messages"]) for ask in hidden] == [
+            (ask.at, ask.tag, ask.body["messages"]) for ask in told
+        ]
+        assert all("max_tokens" not in ask.body for ask in hidden)
+        assert [ask.body["max_tokens"] for ask in told] == [row.tokens for row in ROWS[: len(told)]]
+        assert hidden != Load(rate=5.0).asks(options, 1, "fleet")
+        assert FLEET.policy("all-MTP-told") == FLEET.policy("all-MTP") != FLEET.policy("fleet-told")
+
+    async def test_an_engine_ends_where_the_trace_does(self) -> None:
+        """Told or not, an answer has the trace's length, and its prompt about the trace's."""
+        async with sim(FAST) as server:
+            running = Running("fleet", int(server.url.rpartition(":")[2]), 0)
+            rows = [
+                row
+                for told in (False, True)
+                for row in await drive(running, "e4b", trace_asks(ROWS[:3], 0, "code", told=told))
+            ]
+
+        assert [(row.error, row.tokens) for row in rows] == [(None, tokens) for tokens in (9, 3, 40)] * 2
+        assert [row.prompt_tokens for row in rows] == [pytest.approx(n, rel=0.15, abs=40) for n in (60, 700, 2500)] * 2
+
+    def test_the_simulator_plays_what_was_measured(self) -> None:
+        """Every cell gets a time, the same each time, and two engines that draft code beat two plain ones."""
+        arms = ("all-plain", "all-MTP", "fleet", "fleet-told")
+        cells = [{"arm": arm, "rate": 4.0, "classes": {"all": {"e2e_ms": {"mean": 1.0}}}} for arm in arms]
+        about = {"seconds": 4.0, "first_round": 0, "rounds": 2, "warm_up": 2.0, "wishes": "code", "profile": "h200/e4b"}
+
+        first, again = (list(predicted({"about": about, "cells": cells}, ROWS)) for _ in range(2))
+
+        assert first == again
+        assert [(arm, rate) for arm, rate, _, _ in first] == [(arm, 4.0) for arm in arms]
+        plain, drafting = (said for _, _, said, _ in first[:2])
+        assert 0.0 < drafting < plain
