@@ -5,8 +5,9 @@
 Prompts and answers are as long as in the trace, and bursts stay. The gateway is not told how long an answer will be, as
 with most clients: the engine is, by `vllm_xargs` (`gateway sim` knows `sim_output_tokens`; a real engine with random
 weights needs a plugin that ends an answer there). Arms whose name ends in `-told` get `max_tokens` instead, which shows
-what knowing the lengths would bring. The command plays the requests of FILE, figures of `gpu_arms`, in the simulator, and
-prints the predicted mean of every cell beside the measured one.
+what knowing the lengths would bring.
+
+The command plays the requests of FILE, figures of `gpu_arms`, in the simulator and prints the predicted mean of every cell beside the measured one.
 """
 
 from __future__ import annotations
