@@ -7,7 +7,8 @@ with most clients: the engine is, by `vllm_xargs` (`gateway sim` knows `sim_outp
 weights needs a plugin that ends an answer there). Arms whose name ends in `-told` get `max_tokens` instead, which shows
 what knowing the lengths would bring.
 
-The command plays the requests of FILE, figures of `gpu_arms`, in the simulator and prints the predicted mean of every cell beside the measured one.
+The command plays the requests of FILE, figures of `gpu_arms`, in the simulator and prints the predicted mean of every
+cell beside the measured one.
 """
 
 from __future__ import annotations
