@@ -5,8 +5,8 @@ to nothing. How answers are sent is in `gateway.cycle`. The application works wi
 ASGI's way.
 
 Three things are otherwise than in uvicorn: a request that offers another protocol (Java's client offers h2c with every
-body) is served as if it did not, its body included; a head without end is refused; and what is no HTTP at all is
-refused in the form of all other errors.
+body, and a WebSocket begins so) is served as if it did not, its body included; a head without end is refused; and what
+is no HTTP at all is refused in the form of all other errors.
 """
 
 from __future__ import annotations
@@ -57,9 +57,7 @@ class ClientConnection(HttpToolsProtocol):
             self.logger.warning("Invalid HTTP request received.")
             self._refuse(BadRequest("this is not an HTTP request"))
         except httptools.HttpParserUpgrade as upgrade:
-            if self._should_upgrade():
-                self.handle_websocket_upgrade()
-            elif self._offers:
+            if self._offers:
                 self._stay(data[upgrade.args[0] :])
         if self._head >= 0:
             self._head += len(data)
@@ -97,7 +95,7 @@ class ClientConnection(HttpToolsProtocol):
         self._head = -1
         parser, scope, before = self.parser, self.scope, self.cycle
         method, version, url = parser.get_method(), parser.get_http_version(), httptools.parse_url(self.url)
-        if parser.should_upgrade() and method != b"CONNECT" and not self._should_upgrade():
+        if parser.should_upgrade() and method != b"CONNECT":
             # Not served yet, see `_stay`; the parser takes the message for complete and says so to the cycle it finds.
             self._offers, self._before, self.cycle = True, before, cast(Any, SimpleNamespace(response_complete=True))
             return
@@ -105,8 +103,6 @@ class ClientConnection(HttpToolsProtocol):
         scope["method"], scope["http_version"] = method.decode("ascii"), version
         scope["path"] = self.root_path + (unquote(path) if "%" in path else path)
         scope["raw_path"], scope["query_string"] = self.root_path.encode() + url.path, url.query or b""
-        if parser.should_upgrade() and self._should_upgrade():
-            return
         self.cycle = Cycle(self, scope, keep_alive=version != "1.0" and parser.should_keep_alive())
         if before is None or before.response_complete:
             self._start_asgi_task(self.cycle, self.app)

@@ -52,6 +52,25 @@ async def test_an_offer_of_another_protocol_changes_nothing(split: bool) -> None
         assert not {b"upgrade", b"http2-settings", b"connection"} & stub.requests[0].names()
 
 
+WEBSOCKET = b"connection: Upgrade\r\nupgrade: websocket\r\nsec-websocket-version: 13\r\nsec-websocket-key: c2Ft\r\n"
+
+
+async def test_a_websocket_is_an_offer_as_well() -> None:
+    """Nothing here speaks it: a chat is served as ever, and what a back end has at such a path is the answer."""
+    body = json.dumps(chat()).encode()
+    opening = b"GET /v1/realtime?model=m HTTP/1.1\r\nhost: x\r\n" + WEBSOCKET + b"\r\n"
+    async with Stub(reply(OK)) as stub, gateway(one_pool(stub.url)) as running, connected(running.url) as client:
+        await sent(client, request(body, WEBSOCKET) + request(body))
+        assert [(await asyncio.wait_for(client.answer(), 60)).status for _ in range(2)] == [200] * 2
+        stub.answer = reply({"detail": "Not Found"}, 404)
+        await sent(client, opening)
+        told = await asyncio.wait_for(client.answer(), 60)
+
+        assert (told.status, told.json()) == (404, {"detail": "Not Found"})
+        assert [seen.body for seen in stub.requests[:2]] == [body] * 2
+        assert all(not {b"upgrade", b"connection"} & seen.names() for seen in stub.requests)
+
+
 async def test_a_tunnel_is_refused() -> None:
     """The gateway is no forward proxy: CONNECT opens nothing."""
     async with gateway(one_pool("http://127.0.0.1:1")) as running, connected(running.url) as client:
