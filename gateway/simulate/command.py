@@ -93,6 +93,7 @@ def main(args: argparse.Namespace) -> int:
         if args.plan or args.validate:
             return tell(_report(args), args)
         spec = spec_of(args)
+        spec.check()
         found = _play(args, spec)
     except (OSError, ValueError) as error:
         print(f"gateway simulate: {error}", file=sys.stderr)

@@ -16,7 +16,7 @@ from gateway.simulate.hardware import MACHINES, MODELS
 from gateway.simulate.job import Workload
 from gateway.simulate.processes import worker_pool
 from gateway.simulate.run import Cell, Truth, rate_of, run
-from gateway.simulate.workload import MIXES, TRACES, agent, day, mix, trace
+from gateway.simulate.workload import MIXES, TRACES, agent, day, mix, read_trace, trace
 
 LOADS = (0.2, 0.5, 0.8, 1.1)
 QUICK_LOADS = (0.5, 0.9)
@@ -45,13 +45,22 @@ class SuiteSpec:
         """(traffic, profile, model), one unit of work for a process each."""
         return [(t, p, m) for t in self.traffic for p in self.profiles for m in self.models]
 
+    def check(self) -> None:
+        """Raises ValueError if a trace is missing or none, before the work that would be lost."""
+        for traffic in self.traffic:
+            if traffic in TRACES:
+                read_trace(traffic, self._folder(traffic), 1)
+
+    def _folder(self, traffic: str) -> Path:
+        if self.traces is None:
+            raise ValueError(f"traffic {traffic} needs --traces FOLDER")
+        return Path(self.traces)
+
     def workload(self, traffic: str, at_once: int = 40) -> Workload:
-        """Raises OSError if a trace file cannot be read, ValueError if no folder is given."""
+        """Raises ValueError if a trace cannot be read, or no folder is given."""
         number = round(self.requests * 2.4) if traffic in SHORT_TRAFFIC else self.requests
         if traffic in TRACES:
-            if self.traces is None:
-                raise ValueError(f"traffic {traffic} needs --traces FOLDER")
-            return trace(traffic, Path(self.traces), number, Estimator)
+            return trace(traffic, self._folder(traffic), number, Estimator)
         if traffic == "agent":
             return agent(number, Estimator, self.seed, at_once)
         if traffic == "day":

@@ -95,15 +95,29 @@ def agent(number: int, make_estimator: MakeEstimator, seed: int = 1, at_once: in
     return Workload(name="agent", jobs=tuple(jobs), mixed=True, learned=estimator.snapshot())
 
 
+def read_trace(name: str, folder: Path, number: int) -> list[tuple[float, int, int]]:
+    """The first rows of a trace's file: time, prompt tokens, answer's tokens. Raises ValueError that names the file."""
+    file = folder / TRACES[name][0]
+    try:
+        with file.open(newline="") as lines:
+            rows = [
+                (float(row["t_s"]), min(int(row["input_tokens"]), LONGEST_PROMPT), max(int(row["output_tokens"]), 1))
+                for row, _ in zip(csv.DictReader(lines), range(number), strict=False)
+            ]
+    except OSError as error:
+        raise ValueError(f"{file}: {error.strerror}") from None
+    except (KeyError, TypeError, ValueError, csv.Error):
+        raise ValueError(f"{file}: expected rows of numbers under t_s, input_tokens and output_tokens") from None
+    if not rows:
+        raise ValueError(f"{file}: holds no requests")
+    return rows
+
+
 def trace(name: str, folder: Path, number: int, make_estimator: MakeEstimator) -> Workload:
-    """The first `number` rows of a trace after those that warm the estimator. Raises OSError if it is missing."""
-    file, task = TRACES[name]
+    """The first `number` rows of a trace after those that warm the estimator. Raises ValueError, see `read_trace`."""
+    task = TRACES[name][1]
     estimator, rng = make_estimator(), Random(name)
-    with (folder / file).open(newline="") as lines:
-        rows = [
-            (float(row["t_s"]), min(int(row["input_tokens"]), LONGEST_PROMPT), max(int(row["output_tokens"]), 1))
-            for row, _ in zip(csv.DictReader(lines), range(2 * number), strict=False)
-        ]
+    rows = read_trace(name, folder, 2 * number)
     for _, prompt_tokens, tokens in rows[: min(number, 500)]:
         teach(estimator, _bare(prompt_tokens, task), task, tokens)
     rows = rows[-number:]

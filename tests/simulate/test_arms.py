@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,6 +229,31 @@ def test_a_missing_trace_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -
 
     assert command.main(args) == 1
     assert capsys.readouterr().err == "gateway simulate: traffic mooncake needs --traces FOLDER\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        ("a,b\n1,2\n", "expected rows of numbers under t_s, input_tokens and output_tokens"),
+        ("t_s,input_tokens,output_tokens\n1,x\n", "expected rows of numbers under t_s, input_tokens and output_tokens"),
+        ("t_s,input_tokens,output_tokens\n", "holds no requests"),
+    ],
+    ids=["missing", "other columns", "no numbers", "empty"],
+)
+def test_a_trace_that_is_none_is_told_before_the_work(
+    content: str | None, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1 and one line with the file's name, before the other traffic is played."""
+    file = tmp_path / "mooncake_conversation.csv"
+    if content is not None:
+        file.write_text(content)
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    args = parser.parse_args(["--traffic", "half,mooncake", "--traces", str(tmp_path), "--workers", "1", "--quick"])
+
+    assert command.main(args) == 1
+    assert capsys.readouterr().err == f"gateway simulate: {file}: {why}\n"
 
 
 def test_a_days_mean_rate_is_one() -> None:
