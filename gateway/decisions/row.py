@@ -37,6 +37,7 @@ NAMES = tuple(field.name for field in fields(Features) if field.name not in TEXT
 HASHES = frozenset(name for name in NAMES if name.endswith("_key"))
 _numbers = attrgetter(*NAMES)
 _DEFAULTS = _numbers(Features(api=Api.CHAT, model=""))
+_BY_NAME = dict(zip(NAMES, _DEFAULTS, strict=True))
 _ALWAYS = frozenset({"api", "model", "input_tokens", "language"})
 _READ: Mapping[str, Any] = {
     "api": Api,
@@ -227,9 +228,23 @@ def _read_features(written: Mapping[str, Any]) -> Features:
             values[name] = int(value, 16)
         elif name in _READ:
             values[name] = None if value is None else _READ[name](value)
-        elif name in NAMES:
-            values[name] = value
+        elif name in _BY_NAME:
+            values[name] = _like(_BY_NAME[name], value)
     return Features(**values)
+
+
+def _like(default: object, value: object) -> object:
+    """The value, if it is of its default's kind. Raises TypeError."""
+    kind = int | float if isinstance(default, int | float) else type(default)
+    if default is not None and not isinstance(value, kind):
+        raise TypeError(f"{value!r} for {default!r}")
+    return value
+
+
+def _name(written: object) -> str:
+    if not isinstance(written, str):
+        raise TypeError(f"{written!r} for a name")
+    return written
 
 
 def _read_estimate(written: Mapping[str, Any]) -> Estimate:
@@ -247,8 +262,8 @@ def _read_decision(row: Mapping[str, Any]) -> Decision | None:
     if (written := row["decision"]) is None:
         return None
     return Decision(
-        model=row["model"],
-        pool=written["pool"],
+        model=_name(row["model"]),
+        pool=_name(written["pool"]),
         reason=Reason(written["reason"]),
         detail=written["detail"],
         order=tuple(written["order"]),

@@ -87,6 +87,20 @@ def test_what_cannot_be_compared_is_counted() -> None:
     assert (report.rows, report.unreadable, report.unknown_model, report.unrouted, report.compared) == (4, 1, 1, 1, 1)
 
 
+@pytest.mark.parametrize("value", [None, [], {}])
+@pytest.mark.parametrize("place", [("model",), ("decision", "pool"), ("features", "input_tokens")])
+def test_a_value_of_another_kind_makes_a_line_unreadable(place: tuple[str, ...], value: object) -> None:
+    """A line that a tool has spoilt is counted; it neither ends the command nor counts as a request."""
+    row = orjson.loads(lines(outcomes(policy(), [9]))[0])
+    spoilt = orjson.loads(orjson.dumps(row))
+    within = spoilt if len(place) == 1 else spoilt[place[0]]
+    within[place[-1]] = value
+
+    report = replay(policy(), map(orjson.dumps, (spoilt, row)))
+
+    assert (report.rows, report.unreadable, report.compared) == (2, 1, 1)
+
+
 def test_the_command_prints_a_table_and_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`gateway replay --policy FILE DECISIONS.jsonl`."""
     log, other = tmp_path / "decisions.jsonl", tmp_path / "other.yaml"
