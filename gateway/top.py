@@ -88,7 +88,7 @@ def _why(answer: httpx.Response, key: str | None) -> str:
         return "the operator key is wrong" if key else f"an operator key is needed: --key KEY, or {KEY_VARIABLE}"
     answer.read()
     try:
-        return str(answer.json()["error"]["message"])
+        return f"{answer.url} answers {answer.status_code}: {answer.json()['error']['message']}"
     except (ValueError, KeyError, TypeError):
         return f"{answer.url} answers {answer.status_code}; is this a gateway?"
 

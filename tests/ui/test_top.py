@@ -80,6 +80,14 @@ def test_an_address_that_is_none_is_one_line(url: str, capsys: pytest.CaptureFix
     assert "cannot be reached" in err
 
 
+async def test_an_address_below_the_gateways_own_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """A base URL with a path too many: the line holds the address that was asked, so that it can be corrected."""
+    async with gateway(one_pool("http://127.0.0.1:1")) as running:
+        assert await top("--url", running.url + "/gateway", "--once") == 1
+
+    assert capsys.readouterr().err == f"gateway: {running.url}/gateway/gateway/events answers 404: Not Found\n"
+
+
 def test_nobody_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """No traceback for a wrong port."""
     assert run(["top", "--url", "http://127.0.0.1:1"]) == 1
