@@ -109,7 +109,7 @@ class Prior:
     def guess(self, signals: Signals) -> Guess:
         """The length distribution and task probabilities for a request's features. Pure; never raises."""
         bits = signals.bits
-        rows = map(getitem, self._eights, bits.to_bytes(len(self._eights), "little"))
+        rows = map(dict.__getitem__, self._eights, bits.to_bytes(len(self._eights), "little"))
         # Half of the eights have no feature set and nothing to add.
         found = sum(filter(None, rows), self._biases)
         lanes = found.to_bytes(self._size, "little")

@@ -21,6 +21,8 @@ from gateway.types import Features
 _COUNTED = re.compile(
     r"(\d\d?\d?)\s{0,2}(?:つ|個|点|選|件|種類|冊|人|案|文字|字|行|段落|个|条|가지|(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b)"
 )
+# The same for a text in ASCII, many times as fast: `\d` asks the character database.
+_COUNTED_ASCII = re.compile(r"([0-9][0-9]?[0-9]?)\s{0,2}(?:[a-z-]{1,20}\s)?[a-z]{2,20}s\b")
 _COUNTED_WITHIN = 360
 _TEMPLATE_KEY = re.compile(r'"\w{1,40}"\s{0,4}:')
 _KATAKANA = re.compile(r"[ァ-ヺー][ァ-ヺー][ァ-ヺー]+")
@@ -128,7 +130,7 @@ def number_bits(features: Features, view: View, start: float, rules: float) -> i
     """Bits of all numbers. `start` and `rules` are the guesses of the expert and the rules, log2(1 + tokens)."""
     # No two numbers share a bit, so a sum joins them. A Python loop would cost as much as reading the text.
     passed: Iterator[int] = map(bisect_left, _STEPS, _real(features, view, start, rules))
-    whole = sum(map(getitem, _LADDERS, _whole(features, view)))
+    whole = sum(map(dict.__getitem__, _LADDERS, _whole(features, view)))
     return sum(map(getitem, _STEP_CODES, passed), whole)
 
 
@@ -137,9 +139,10 @@ def _whole(features: Features, view: View) -> tuple[int, ...]:
     ask, template = view.ask, view.template
     count = ask.count
     head, tail = features.user_head, features.user_tail
-    counted = _COUNTED.search(ask, 0, _COUNTED_WITHIN) if view.numbers else None
     last_part = tail or head
     ascii_only = ask.isascii()
+    counts = _COUNTED_ASCII if ascii_only else _COUNTED
+    counted = counts.search(ask, 0, _COUNTED_WITHIN) if view.numbers else None
     # Counting among the few signs is a fraction of the cost of counting in the whole text.
     signs = ask.encode("latin-1", "ignore").translate(None, _NO_SIGNS)
     quotes, questions, commas = signs.count(b'"'), signs.count(b"?"), signs.count(b",")

@@ -47,6 +47,8 @@ def key_of(text: str) -> int:
 
 _kept_key_of = lru_cache(256)(key_of)
 """`key_of` with a cache, for system prompts: most requests use one of a few."""
+_kept_edge_key = lru_cache(1024)(key_of)
+"""The same for a turn's first and last words, which the requests of a template have in common."""
 
 
 def _hash(text: str) -> int:
@@ -58,7 +60,7 @@ def text_keys(system: str, user: str) -> TextKeys:
     if len(system) > 2 * _EDGE:
         system = f"{system[:_EDGE]}\n{len(system) // 1000}\n{system[-_EDGE:]}"
     system_key = _kept_key_of(system)
-    head_key, tail_key = key_of(user[:_HEAD]), key_of(user[-_TAIL:])
+    head_key, tail_key = _kept_edge_key(user[:_HEAD]), _kept_edge_key(user[-_TAIL:])
     edges = user if len(user) <= _FORM_HEAD + _FORM_TAIL else user[:_FORM_HEAD] + "\n" + user[-_FORM_TAIL:]
     labels = line_labels(edges) if ":" in edges or "：" in edges else []
     # `hash` of a tuple of integers is the same in every process.

@@ -109,9 +109,9 @@ def count_parts(text: str) -> list[int]:
             marks = unlettered.translate(_TABLE, _CONTINUATION)
             unlettered = marks.translate(None, _MARKS)
             wide = len(marks) - len(unlettered)
-    unspaced = unlettered.translate(None, b" ")
-    signs = len(unspaced.translate(None, _DIGITS))
-    parts = [letters, len(unlettered) - len(unspaced), len(unspaced) - signs, signs, 0, 0, 0, 0, 0, 0]
+    spaces, others = unlettered.count(b" "), len(unlettered)
+    digits = others - len(unlettered.translate(None, _DIGITS))
+    parts = [letters, spaces, digits, others - spaces - digits, 0, 0, 0, 0, 0, 0]
     for mark, part, times in _WIDE if wide else ():
         found = marks.count(mark)
         parts[part] += times * found
