@@ -217,9 +217,9 @@ class Decision:
 
     def terms(self, pool: str) -> CostTerms | None:
         """Where that pool's expected seconds come from; None where they are not known."""
-        for cost in self.costs:
-            if cost.pool == pool:
-                return cost.terms
+        for name, _, _, _, terms in self.costs:
+            if name == pool:
+                return terms
         return None
 
 

@@ -151,12 +151,13 @@ class Curve:
 
     def afterwards(self, terms: CostTerms, planned: float, tokens: float, task: Task) -> float:
         """Own time of a request whose answer had `tokens` where `planned` were expected, by the terms of then."""
+        others, wait, first, decode, _, _ = terms
         if tokens <= 1.0:
-            return terms.wait + terms.first
+            return wait + first
         if planned <= 1.0:
-            return terms.wait + terms.first + self.decode_seconds(tokens, task, terms.running)
+            return wait + first + self.decode_seconds(tokens, task, others)
         share = self.steps(tokens - 1.0, task) / self.steps(planned - 1.0, task)
-        return terms.wait + terms.first + share * terms.decode
+        return wait + first + share * decode
 
     def first_seconds(self, fresh: float, others: float, cached: float = 0.0) -> float:
         """To the first token beside `others`, for a prompt of `fresh` tokens that are not cached."""

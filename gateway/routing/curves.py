@@ -16,6 +16,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from gateway.profiles import Profile
+from gateway.records import make
 from gateway.routing.curve import Curve, bucket_of
 from gateway.routing.learned import HALF_LIFE, pull_together
 from gateway.routing.mix import Mix
@@ -126,8 +127,8 @@ class Curves:
         self.learn(
             decision,
             outcome.estimate.task if outcome.estimate else Task.UNKNOWN,
-            Served(usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, outcome.sent_upstream,
-                   first_byte, outcome.ended),
+            make(Served, (usage.prompt_tokens, usage.cached_tokens, usage.completion_tokens, outcome.sent_upstream,
+                          first_byte, outcome.ended)),
         )  # fmt: skip
 
     def learn(self, decision: Decision, task: Task, served: Served) -> None:

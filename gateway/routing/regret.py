@@ -54,20 +54,20 @@ class Regret:
         estimate, tokens = outcome.estimate, usage.completion_tokens
         task, planned = (estimate.task, estimate.output_tokens) if estimate else (Task.UNKNOWN, 1.0)
         taken, best = None, None
-        for cost in decision.costs:
-            curve = self._curves.get(cost.pool, decision.model)
-            if curve is None or cost.terms is None:
+        for pool, _, _, out, terms in decision.costs:
+            curve = self._curves.get(pool, decision.model)
+            if curve is None or terms is None:
                 continue
-            if cost.pool != decision.pool and cost.out is not None:
+            if pool != decision.pool and out is not None:
                 continue
-            seconds = curve.afterwards(cost.terms, planned, tokens, task)
-            if cost.pool == decision.pool:
+            seconds = curve.afterwards(terms, planned, tokens, task)
+            if pool == decision.pool:
                 taken = seconds
             elif best is None or seconds < best:
                 best = seconds
         if taken is None or best is None:
             return None
-        key = (decision.model, decision.reason.value)
+        key = (decision.model, decision.reason)
         row = self.rows.get(key)
         if row is None:
             if len(self.rows) >= MOST_ROWS:
