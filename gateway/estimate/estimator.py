@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import repeat
-from math import exp2
+from math import exp2, log2
 from operator import mul
 
 from gateway.estimate.calibration import Calibration
@@ -242,7 +242,7 @@ class Estimator:
 
 def _mean(location: float, spread: float, top: float) -> float:
     """Mean of min(N, top), by averaging over `_NODES`, which ascend."""
-    below = bisect_left(_NODES, (log2p(top) - location) / max(spread, 1e-9))
+    below = bisect_left(_NODES, (log2(1.0 + top) - location) / (spread if spread > 1e-9 else 1e-9))
     sizes = sum(map(exp2, map(mul, _NODES[:below], repeat(spread))))
     return (exp2(location) * sizes - below + top * (len(_NODES) - below)) / len(_NODES)
 

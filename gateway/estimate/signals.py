@@ -135,5 +135,7 @@ def _line_end(text: str) -> int:
 
 def _asks_either(ask: str) -> bool:
     """Whether the first or the last question ends in "this or that?"."""
-    ends = (ask.find("?"), ask.rfind("?"))
-    return any(at > 0 and " or " in ask[max(0, at - 40) : at] for at in ends)
+    first, last = ask.find("?"), ask.rfind("?")
+    return (first > 0 and " or " in ask[max(0, first - 40) : first]) or (
+        last > first and " or " in ask[max(0, last - 40) : last]
+    )

@@ -12,7 +12,7 @@ import re
 import orjson
 
 from gateway.errors import BadRequest
-from gateway.records import keyword_record
+from gateway.records import record
 from gateway.request.shorten import WHOLE_BYTES, Cut, place_in_body, shorten
 
 _TRUE_WORDS = frozenset({"true", "t", "yes", "y", "on", "1"})
@@ -22,7 +22,7 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\]]', re.DOTALL)
 _COLON = re.compile(rb"[ \t\r\n]*:")
 
 
-@keyword_record
+@record
 class Body:
     """What a body says, leniently. `data` may hold any JSON value under any key."""
 
@@ -92,25 +92,17 @@ def _body(data: object, raw: bytes, view: bytes, cuts: tuple[Cut, ...], hidden: 
     model = data.get("model")
     if model is not None and not isinstance(model, str):
         raise BadRequest(f"`model` must be a string, not {_kind(model)}.", param="model")
-    return Body(
-        model=model,
-        stream=is_true(data.get("stream")),
-        data=data,
-        size=len(raw),
-        hidden_text=hidden,
-        view=view,
-        cuts=cuts,
-        surrogates=surrogates,
-    )
+    # By position: by keyword it costs twice as much.
+    return Body(model, is_true(data.get("stream")), data, len(raw), hidden, view, cuts, surrogates)
 
 
 def is_true(value: object) -> bool:
     """Whether pydantic, and so vLLM, reads a value as true."""
-    if value is None:
-        return False
+    if value is True or value is None:
+        return value is True
     if isinstance(value, str):
         return value.lower() in _TRUE_WORDS
-    return value is True or (isinstance(value, int | float) and value == 1)
+    return isinstance(value, int | float) and value == 1
 
 
 def _load(raw: bytes, first: str) -> object:

@@ -57,11 +57,13 @@ class Turns:
         if turn.pool == best.pool.name or not turn.patience:
             turn.pool = best.pool.name
             return best
-        holder = next((c for c in ranked if c.pool.name == turn.pool), None)
-        if holder is None or holder.total > (1.0 + turn.patience) * best.total:
-            turn.pool = best.pool.name
-            return best
-        return holder
+        for holder in ranked:
+            if holder.pool.name == turn.pool:
+                if holder.total > (1.0 + turn.patience) * best.total:
+                    break
+                return holder
+        turn.pool = best.pool.name
+        return best
 
 
 def gain(candidates: Sequence[Candidate]) -> float:

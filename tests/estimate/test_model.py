@@ -33,6 +33,21 @@ def test_the_gathered_trees_are_those_of_the_file() -> None:
     assert _PRIOR.guess(found).location == pytest.approx(found.start + LEARNED_SHARE * walk)
 
 
+@pytest.mark.parametrize(
+    ("text", "either"),
+    [
+        ("Is it a cat or a dog? It barks.", True),
+        ("What is it? Tell me: cat or dog?", True),
+        ("? Is it a cat or a dog?", True),
+        ("Is it a cat? Or two?", False),
+        ("?", False),
+    ],
+)
+def test_the_first_or_the_last_question_may_offer_a_choice(text: str, either: bool) -> None:
+    """ "This or that?" is a choice between options in either place, and only where a question mark ends it."""
+    assert (signals(ask(text)).case == "options") is either
+
+
 def test_refuses_a_model_of_other_signals() -> None:
     """A file that was trained on another set of signals is an error that says so."""
     with pytest.raises(ModelError, match="signals"):
