@@ -129,12 +129,16 @@ def env_name(setting: str) -> str:
 
 
 def resolve(options: Mapping[str, object], env: Mapping[str, str]) -> Settings:
-    """Command line over environment over default. Raises InvalidSetting naming the first bad value."""
+    """Command line over environment over default. Raises InvalidSetting naming the first bad value.
+
+    A variable that is empty is one that is not set, as a compose file's `${NAME:-}` leaves it: an empty host would be
+    every interface.
+    """
     values: dict[str, Any] = {}
     for row in fields(Settings):
         raw = options.get(row.name)
         source = "--" + row.name.replace("_", "-")
-        if raw is None and (text := env.get(env_name(row.name))) is not None:
+        if raw is None and (text := env.get(env_name(row.name))):
             raw, source = text, env_name(row.name)
         if raw == "-" and _METAVARS.get(row.name) == "FILE":
             raise InvalidSetting(

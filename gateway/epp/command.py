@@ -123,7 +123,7 @@ def grpc_port(option: int | None, env: Mapping[str, str]) -> int:
     if option is not None:
         return option
     try:
-        return settings.port(env.get("GATEWAY_EPP_PORT", str(PORT)))
+        return settings.port(env.get("GATEWAY_EPP_PORT") or str(PORT))
     except argparse.ArgumentTypeError as error:
         raise settings.InvalidSetting(f"GATEWAY_EPP_PORT: {error}") from None
 
