@@ -8,7 +8,9 @@ ratio, and with logarithms one stalled answer does not outweigh a hundred.
     gain = 1 - exp(-sum w (log plain - log mtp) / sum w),   w = n_plain n_mtp / (n_plain + n_mtp) per bucket
 
 This weight minimises the variance if all buckets have the same spread. The variance counts observations, not answers:
-the mean of many answers from one scrape is one observation, since answers of one moment do not show the spread.
+the mean of many answers from one scrape is one observation, since answers of one moment do not show the spread. Nor do
+those that end within a few seconds of each other, beside the same prompts: in bursts of long prompts, whole moments are
+slow. So where there are several moments, the variance of the mean is that of their means if that is larger.
 
 If the plain pool has no comparable answers, `against` uses its learned speed curve at the same lengths and load. The
 curve's error is common to all buckets, so it is added after averaging.
@@ -27,6 +29,8 @@ MIN_SAMPLES = 20.0
 ALIKE = 0.01
 """Systematic standard error: within a bucket (a factor of two in load, four in length) the two pools' requests still
 differ. An assumption, about a tenth of the growth in step time across a bucket."""
+MOMENT = 3.0
+"""Seconds in which answers end that were slowed by the same prompts."""
 LATELY = 60.0
 """Time constant of the mean that is the present load, in seconds."""
 DEVIATIONS = 2.0
@@ -111,7 +115,29 @@ class _Cell:
     square_sum: float = 0.0
     tokens_sum: float = 0.0
     running_sum: float = 0.0
+    moment: int = 0
+    """The number of the last one; of it the weight and the sum of logarithms, and over all moments as for answers."""
+    moment_weight: float = 0.0
+    moment_log_sum: float = 0.0
+    moment_weight_squares: float = 0.0
+    moment_square_sum: float = 0.0
     at: float = 0.0
+
+    def add(self, log: float, weight: float) -> None:
+        """Counts an observation of the moment `at`."""
+        self.weight += weight
+        self.weight_squares += weight * weight
+        self.log_sum += weight * log
+        self.square_sum += weight * log * log
+        if (moment := int(self.at / MOMENT)) != self.moment:
+            self.moment, self.moment_weight, self.moment_log_sum = moment, 0.0, 0.0
+        if before := self.moment_weight:
+            self.moment_weight_squares -= before * before
+            self.moment_square_sum -= self.moment_log_sum * self.moment_log_sum / before
+        self.moment_weight += weight
+        self.moment_log_sum += weight * log
+        self.moment_weight_squares += self.moment_weight * self.moment_weight
+        self.moment_square_sum += self.moment_log_sum * self.moment_log_sum / self.moment_weight
 
     def fade(self, now: float, tau: float) -> None:
         factor = math.exp(min(self.at - now, 0.0) / tau)
@@ -121,6 +147,10 @@ class _Cell:
         self.square_sum *= factor
         self.tokens_sum *= factor
         self.running_sum *= factor
+        self.moment_weight *= factor
+        self.moment_log_sum *= factor
+        self.moment_weight_squares *= factor * factor
+        self.moment_square_sum *= factor
         self.at = now
 
     @property
@@ -135,7 +165,12 @@ class _Cell:
     @property
     def variance_of_mean(self) -> float:
         """Requires more than one observation."""
-        return max(self.square_sum / self.weight - self.mean**2, 0.0) / (self.count - 1.0)
+        square = self.mean**2
+        found = max(self.square_sum / self.weight - square, 0.0) / (self.count - 1.0)
+        moments = self.weight * self.weight / self.moment_weight_squares
+        if moments >= 2.0:
+            found = max(found, (self.moment_square_sum / self.weight - square) / (moments - 1.0))
+        return found
 
 
 _Cells = Mapping[Bucket, _Cell]
@@ -156,11 +191,7 @@ class TpotTable:
             return
         cell = self._cells.setdefault(bucket_of(running, tokens), _Cell(at=now))
         cell.fade(now, self._tau)
-        log = math.log(seconds)
-        cell.weight += weight
-        cell.weight_squares += weight * weight
-        cell.log_sum += weight * log
-        cell.square_sum += weight * log * log
+        cell.add(math.log(seconds), weight)
         cell.tokens_sum += weight * tokens
         cell.running_sum += weight * running
         share = 1.0 if self._looked is None else 1.0 - math.exp(min(self._looked - now, 0.0) / LATELY)

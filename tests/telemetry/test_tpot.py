@@ -107,6 +107,38 @@ def test_a_scrape_of_many_answers_is_one_observation() -> None:
     assert compare(once, scraped[1], 0.0, "engines") is None
 
 
+def test_answers_of_one_burst_are_as_good_as_one() -> None:
+    """Where prompts slow whole moments, a gain of 10 % is seldom called a loss, however many answers there are."""
+    losses = 0
+    for seed in range(200):
+        rng = Random(seed)
+        pools = TpotTable(600.0), TpotTable(600.0)
+        for burst in range(12):
+            for table, base in zip(pools, (0.009, 0.010), strict=True):
+                slow = rng.lognormvariate(0, 0.5)
+                for answer in range(20):
+                    table.observe(10.0 * burst + 0.1 * answer, 200, 4, base * slow * rng.lognormvariate(0, 0.1))
+        found = compare(*pools, 120.0, "requests")
+        assert found is not None
+        losses += found.high < 0.0
+
+    assert losses <= 10
+
+
+def test_moments_fade_with_their_answers() -> None:
+    """A bucket's error is the same whether it is read at each answer or once, and does not change by waiting."""
+    rng = Random(5)
+    read, unread = TpotTable(600.0), TpotTable(600.0)
+    for second in range(200):
+        seconds = 0.01 * rng.lognormvariate(0, 0.3)
+        for table in (read, unread):
+            table.observe(float(second), 200, 4, seconds)
+        read.cells(second + 0.5)
+    (one,), (other,) = read.cells(900.0).values(), unread.cells(200.0).values()
+
+    assert one.variance_of_mean == pytest.approx(other.variance_of_mean)
+
+
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
 def test_what_is_no_time_is_left_out(seconds: float) -> None:
     """Clock trouble must not poison a mean of logarithms."""
