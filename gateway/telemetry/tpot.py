@@ -7,10 +7,7 @@ ratio, and with logarithms one stalled answer does not outweigh a hundred.
 
     gain = 1 - exp(-sum w (log plain - log mtp) / sum w),   w = n_plain n_mtp / (n_plain + n_mtp) per bucket
 
-This weight minimises the variance if all buckets have the same spread. The variance counts observations, not answers:
-the mean of many answers from one scrape is one observation, since answers of one moment do not show the spread. Nor do
-those that end within a few seconds of each other, beside the same prompts: in bursts of long prompts, whole moments are
-slow. So where there are several moments, the variance of the mean is that of their means if that is larger.
+This weight minimises the variance if all buckets have the same spread; the variances are the cells' (`telemetry.cell`).
 
 If the plain pool has no comparable answers, `against` uses its learned speed curve at the same lengths and load. The
 curve's error is common to all buckets, so it is added after averaging.
@@ -22,6 +19,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from gateway.telemetry.cell import Cell
+
 MIN_BUCKET = 4.0
 """Least observations per bucket on each side."""
 MIN_SAMPLES = 20.0
@@ -29,8 +28,6 @@ MIN_SAMPLES = 20.0
 ALIKE = 0.01
 """Systematic standard error: within a bucket (a factor of two in load, four in length) the two pools' requests still
 differ. An assumption, about a tenth of the growth in step time across a bucket."""
-MOMENT = 3.0
-"""Seconds in which answers end that were slowed by the same prompts."""
 LATELY = 60.0
 """Time constant of the mean that is the present load, in seconds."""
 DEVIATIONS = 2.0
@@ -107,73 +104,7 @@ def bucket_of(running: float, tokens: float) -> Bucket:
     return band_of(running), int(math.log2(max(tokens, 1.0)) / 2)
 
 
-@dataclass(slots=True)
-class _Cell:
-    weight: float = 0.0
-    weight_squares: float = 0.0
-    log_sum: float = 0.0
-    square_sum: float = 0.0
-    tokens_sum: float = 0.0
-    running_sum: float = 0.0
-    moment: int = 0
-    """The number of the last one; of it the weight and the sum of logarithms, and over all moments as for answers."""
-    moment_weight: float = 0.0
-    moment_log_sum: float = 0.0
-    moment_weight_squares: float = 0.0
-    moment_square_sum: float = 0.0
-    at: float = 0.0
-
-    def add(self, log: float, weight: float) -> None:
-        """Counts an observation of the moment `at`."""
-        self.weight += weight
-        self.weight_squares += weight * weight
-        self.log_sum += weight * log
-        self.square_sum += weight * log * log
-        if (moment := int(self.at / MOMENT)) != self.moment:
-            self.moment, self.moment_weight, self.moment_log_sum = moment, 0.0, 0.0
-        if before := self.moment_weight:
-            self.moment_weight_squares -= before * before
-            self.moment_square_sum -= self.moment_log_sum * self.moment_log_sum / before
-        self.moment_weight += weight
-        self.moment_log_sum += weight * log
-        self.moment_weight_squares += self.moment_weight * self.moment_weight
-        self.moment_square_sum += self.moment_log_sum * self.moment_log_sum / self.moment_weight
-
-    def fade(self, now: float, tau: float) -> None:
-        factor = math.exp(min(self.at - now, 0.0) / tau)
-        self.weight *= factor
-        self.weight_squares *= factor * factor
-        self.log_sum *= factor
-        self.square_sum *= factor
-        self.tokens_sum *= factor
-        self.running_sum *= factor
-        self.moment_weight *= factor
-        self.moment_log_sum *= factor
-        self.moment_weight_squares *= factor * factor
-        self.moment_square_sum *= factor
-        self.at = now
-
-    @property
-    def mean(self) -> float:
-        return self.log_sum / self.weight
-
-    @property
-    def count(self) -> float:
-        """Kish's effective sample size, (sum w)^2 / sum w^2."""
-        return self.weight * self.weight / self.weight_squares
-
-    @property
-    def variance_of_mean(self) -> float:
-        """Requires more than one observation."""
-        square = self.mean**2
-        found = max(self.square_sum / self.weight - square, 0.0) / (self.count - 1.0)
-        moments = self.weight * self.weight / self.moment_weight_squares
-        if moments >= 2.0:
-            found = max(found, (self.moment_square_sum / self.weight - square) / (moments - 1.0))
-        return found
-
-
-_Cells = Mapping[Bucket, _Cell]
+_Cells = Mapping[Bucket, Cell]
 
 
 class TpotTable:
@@ -181,7 +112,7 @@ class TpotTable:
 
     def __init__(self, tau: float) -> None:
         self._tau = tau
-        self._cells: dict[Bucket, _Cell] = {}
+        self._cells: dict[Bucket, Cell] = {}
         self._lately = 0.0
         self._looked: float | None = None
 
@@ -189,7 +120,7 @@ class TpotTable:
         """Records one answer, or the mean of `weight` answers. Ignores values that cannot be a TPOT."""
         if not 0.0 < seconds < math.inf or tokens < 2 or not weight > 0:
             return
-        cell = self._cells.setdefault(bucket_of(running, tokens), _Cell(at=now))
+        cell = self._cells.setdefault(bucket_of(running, tokens), Cell(at=now))
         cell.fade(now, self._tau)
         cell.add(math.log(seconds), weight)
         cell.tokens_sum += weight * tokens
@@ -207,14 +138,14 @@ class TpotTable:
         """Load bands with enough observations."""
         return {bucket[0] for bucket, cell in self.cells(now).items() if _enough(cell)}
 
-    def cells(self, now: float) -> Mapping[Bucket, _Cell]:
+    def cells(self, now: float) -> Mapping[Bucket, Cell]:
         """The buckets, decayed to `now`."""
         for cell in self._cells.values():
             cell.fade(now, self._tau)
         return self._cells
 
 
-def _enough(cell: _Cell) -> bool:
+def _enough(cell: Cell) -> bool:
     return cell.weight >= MIN_BUCKET and cell.count >= MIN_BUCKET
 
 
