@@ -5,13 +5,16 @@ checked for line breaks once, not each name and value with a pattern. And a requ
 `downstream.Connection`: its body where it has come already, a way to write pieces of the answer without ASGI's
 messages, and a callback for the loss of the connection.
 
-HTTP/1.0 gets no chunks, which it cannot read: without a length, the connection's end is the body's.
+HTTP/1.0 gets no chunks, which it cannot read: without a length, the connection's end is the body's, and an answer that
+is cut ends with a reset.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
+from struct import pack
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
@@ -22,6 +25,9 @@ from gateway.errors import GatewayError
 if TYPE_CHECKING:
     from gateway.server import ClientConnection
 
+_RESET = pack("ii", 1, 0)
+"""For SO_LINGER: closing discards what is unsent and resets the connection."""
+
 
 class Cycle(RequestResponseCycle):
     """Made by its connection once a request's head is there."""
@@ -30,6 +36,8 @@ class Cycle(RequestResponseCycle):
     """The head, until there are bytes of the body to go with it; at most for a turn of the loop."""
     _until_closed = False
     """Whether the body ends with the connection."""
+    _bodiless = False
+    """Whether the answer has no body, whatever its headers say."""
 
     def __init__(self, connection: ClientConnection, scope: Any, *, keep_alive: bool) -> None:
         super().__init__(
@@ -46,10 +54,10 @@ class Cycle(RequestResponseCycle):
             connection.on_response_complete,
         )
         self._connection = connection
-        scope[CONNECTION] = self
 
     async def run_asgi(self, app: Any) -> None:
         """Runs the application, and cuts the connection if that leaves its answer unfinished."""
+        self.scope[CONNECTION] = self  # type: ignore[literal-required]
         try:
             await app(self.scope, self.receive, self.send)
         except BaseException as error:
@@ -58,8 +66,7 @@ class Cycle(RequestResponseCycle):
             if not self.response_started and not self.disconnected:
                 await self.send_500_response()
             elif not self.response_complete and not self.disconnected:
-                self._release()
-                self.transport.close()
+                self._cut()
             self.on_response = _nothing
             # The scope holds this object, which holds the scope: neither is to wait for a garbage collection.
             self.scope.pop(CONNECTION, None)  # type: ignore[misc]
@@ -80,7 +87,8 @@ class Cycle(RequestResponseCycle):
             raise RuntimeError(f"the message {kind!r} does not belong here")
 
     def _begin(self, status: int, headers: Any) -> None:
-        closes = False
+        line, closes = STATUS_LINE[status], False
+        self._bodiless = self.scope["method"] == "HEAD" or status in (204, 304)
         lines = []
         for name, value in (*self.default_headers, *headers):
             name = name.lower()
@@ -93,20 +101,20 @@ class Cycle(RequestResponseCycle):
             lines.append(name + b": " + value)
         if not self.keep_alive and not closes:
             lines.append(b"connection: close")
-        if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in (204, 304):
-            self.chunked_encoding = self.scope["http_version"] != "1.0"
-            self._until_closed = not self.chunked_encoding
-            if self.chunked_encoding:
-                lines.append(b"transfer-encoding: chunked")
+        unframed = self.chunked_encoding is None and not self._bodiless
+        self._until_closed = unframed and self.scope["http_version"] == "1.0"
+        if unframed and not self._until_closed:
+            self.chunked_encoding = True
+            lines.append(b"transfer-encoding: chunked")
         head = b"\r\n".join(lines)
         if head.count(b"\n") + 1 != (len(lines) or 1) or head.count(b"\r") != head.count(b"\n"):
             self.chunked_encoding, self.expected_content_length = None, 0
             raise RuntimeError("a line break in an answer's headers")
         self.response_started, self.waiting_for_100_continue = True, False
-        self._held = STATUS_LINE[status] + head + (b"\r\n\r\n" if lines else b"\r\n")
+        self._held = line + head + (b"\r\n\r\n" if lines else b"\r\n")
 
     def _go_on(self, body: bytes, *, more: bool) -> None:
-        if self.scope["method"] == "HEAD":
+        if self._bodiless:
             self.expected_content_length = 0
             self._write(b"")
         elif self.chunked_encoding:
@@ -136,8 +144,17 @@ class Cycle(RequestResponseCycle):
             self.transport.writelines((held, data))
 
     def _release(self) -> None:
-        if self._held is not None:
+        if self._held is not None and not self.disconnected:
             self._write(b"")
+
+    def _cut(self) -> None:
+        """Ends the connection amid the answer, so that the client can tell."""
+        self._release()
+        if self._until_closed:
+            self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self.transport.abort()
+        else:
+            self.transport.close()
 
     # What a `downstream.Connection` tells:
 

@@ -32,6 +32,8 @@ class ClientConnection(HttpToolsProtocol):
 
     _on_lost: Callable[[], None] | None = None
     _lost = False
+    _running: Cycle | None = None
+    """Of the requests at hand, the one whose turn it is; `cycle` is that of the last."""
     refused: GatewayError | None = None
     _offers = False
     """The message amid reading offers another protocol; `_before` is then the cycle of the one before it."""
@@ -111,6 +113,10 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
@@ -133,6 +139,9 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._running is not None:
+            self._running.disconnected = True
+            self._running.message_event.set()
         self._lost = True
         if self._on_lost is not None:
             self._on_lost()
@@ -141,4 +150,4 @@ class ClientConnection(HttpToolsProtocol):
         # A cycle knows its connection, by its scope: without these references each goes when the last of them is let
         # go, and none waits for a garbage collection.
         self.pipeline.clear()
-        self.cycle = self.scope = None  # type: ignore[assignment]
+        self.cycle = self.scope = self._running = None  # type: ignore[assignment]
