@@ -17,10 +17,11 @@ from pydantic import BeforeValidator, Field
 
 from gateway.policy.sections import Section
 from gateway.policy.values import Filled, Name, Switch, as_list, integer, is_off, number, quoted, switch, text, wrong
+from gateway.records import keyword_record
 from gateway.types import Structure, Task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@keyword_record
 class Facts:
     """What a condition may ask about a request. Lengths are tokens."""
 
