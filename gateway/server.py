@@ -66,6 +66,9 @@ class ClientConnection(HttpToolsProtocol):
             if self._head > LONGEST_HEAD:
                 self._head = -1
                 self._refuse(HeadersTooLarge("the request's headers are too large"))
+        elif self.cycle is not None and self.cycle.response_complete:
+            # Between requests: a blank line, or more of a body that was refused before it had come.
+            self._rest()
 
     def _stay(self, rest: bytes) -> None:
         """Reads the request again without its offer, for which the parser has skipped the body."""
@@ -125,6 +128,10 @@ class ClientConnection(HttpToolsProtocol):
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
             return
+        self._rest()
+
+    def _rest(self) -> None:
+        """Lets the client go if nothing more comes for a while."""
         self._idle_until = self.loop.time() + self.timeout_keep_alive
         if self.timeout_keep_alive_task is None:
             self.timeout_keep_alive_task = self.loop.call_at(self._idle_until, self._on_idle)

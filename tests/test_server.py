@@ -235,9 +235,9 @@ def lingering(seconds: float) -> App:
 @pytest.mark.parametrize("pipelined", [False, True])
 async def test_an_idle_client_is_let_go_and_a_waiting_one_is_not(pipelined: bool) -> None:
     """The limit for idle connections runs from the last answer's end, and no timer of an earlier one ends a request."""
-    idle = 0.3
+    idle = 1.0
     first, second = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n", b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n"
-    async with serve(lingering(2 * idle), loop="asyncio", http=ClientConnection, timeout_keep_alive=idle) as url:
+    async with serve(lingering(1.1 * idle), loop="asyncio", http=ClientConnection, timeout_keep_alive=idle) as url:
         host, _, port = url.removeprefix("http://").partition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(first + second if pipelined else first)
@@ -251,3 +251,25 @@ async def test_an_idle_client_is_let_go_and_a_waiting_one_is_not(pipelined: bool
     assert answers.count(b"HTTP/1.1 200") == 2
     assert answers.endswith(b"done")
     assert b"connection: close" not in answers
+
+
+@pytest.mark.parametrize(
+    ("request_", "later"),
+    [
+        (b"GET / HTTP/1.1\r\n\r\n", b"\r\n"),
+        (b"POST / HTTP/1.1\r\ncontent-length: 10\r\n\r\nfirst", b"after"),
+    ],
+    ids=["blank line", "rest of a body"],
+)
+async def test_what_comes_behind_an_answer_and_is_no_request_keeps_no_client(request_: bytes, later: bytes) -> None:
+    """A client that sends a blank line, or the rest of a body that was answered early, is idle after that."""
+    async with serve(lingering(0), loop="asyncio", http=ClientConnection, timeout_keep_alive=1.0) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(request_)
+        await reader.readuntil(b"done")
+        writer.write(later)
+        async with asyncio.timeout(60):
+            assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()

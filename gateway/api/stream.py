@@ -25,8 +25,9 @@ _COMPLETION = re.compile(rb'"completion_tokens"\s*:\s*(\d{1,12})')
 _CACHED = re.compile(rb'"cached_tokens"\s*:\s*(\d{1,12})')
 BLANK = (b"\n\n", b"\r\n\r\n", b"\r\r")
 """How an event ends."""
-GAP = rb"(?:[ \t]|(?:\r\n|\r|\n)data:)*"
-"""What may stand between the tokens of an event's JSON, which may go on in another line of data."""
+GAP = rb"[ \t]*(?:(?:\r\n|\r|\n)data:[ \t]*){0,4}"
+"""What may stand between the tokens of an event's JSON, which may go on in another line of data. A few lines, so that a
+search takes no longer than its text is long."""
 _BEFORE_DONE = re.compile(rb"(?:^|[\r\n])data: ?\Z")
 _ERROR = re.compile(
     rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:GAP\{GAP"

@@ -62,7 +62,7 @@ _ERROR = re.compile(
 _ERROR_NAMES = frozenset({b"error", b"response.failed"})
 """Events that are errors whatever their data says: vLLM's Responses have the type at the end of it."""
 _LINE_END = re.compile(rb"\r\n|\r|\n")
-_DATA_LINE = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:[ \t]*([^\r\n]*)[\r\n]")
+_DATA_LINE = re.compile(rb"(?:^(?:\xef\xbb\xbf)?|[\r\n])data:([^\r\n]*)[\r\n]")
 _BLANK_LINE = re.compile(rb"\n\n|\r\n\r\n|\r\r")
 
 
@@ -196,7 +196,7 @@ def first_event_ended(buffer: bytes) -> bool:
     found = _DATA_LINE.search(buffer)
     if found is None:
         return False
-    line = found[1].rstrip()
+    line = found[1].strip()
     return line[:1] != b"{" or line[-1:] == b"}" or _BLANK_LINE.search(buffer, found.end(1)) is not None
 
 

@@ -36,13 +36,14 @@ async def test_a_block_is_cut_at_its_deadline(deadlines: Deadlines, late: float)
 async def test_each_deadline_holds_beside_others(deadlines: Deadlines) -> None:
     """Of three that run, earlier ones that began later and later ones that began earlier are each cut at their own."""
     ended: list[str] = []
+    began = time.monotonic()
 
     async def named(name: str, seconds: float) -> None:
         with pytest.raises(UpstreamTimeout):
-            await block(deadlines, time.monotonic() + seconds, asyncio.Event())
+            await block(deadlines, began + seconds, asyncio.Event())
         ended.append(name)
 
-    forever = asyncio.create_task(block(deadlines, time.monotonic() + 3600, asyncio.Event()))
+    forever = asyncio.create_task(block(deadlines, began + 3600, asyncio.Event()))
     await asyncio.sleep(0)
     await asyncio.gather(named("third", 0.15), named("first", 0.01), named("second", 0.08))
     assert ended == ["first", "second", "third"]

@@ -27,6 +27,7 @@ from gateway.upstream.retry import (
     first_event_ended,
     rest_seconds,
 )
+from tests.stuck import not_stuck
 
 
 class TestClasses:
@@ -125,6 +126,13 @@ class TestFirstEvent:
     def test_it_is_read_whole(self, buffer: bytes, ended: bool) -> None:
         """A cut in the middle of the event, or a comment before it, cannot hide an error."""
         assert first_event_ended(buffer) is ended
+
+    def test_an_event_of_blanks_does_not_hold_the_gateway_up(self) -> None:
+        """It is looked at in a time that grows with its length and not with its square."""
+        blanks = b"data:" + b" " * 200_000
+        with not_stuck():
+            assert not first_event_ended(blanks)
+            assert first_event_ended(blanks + b"\n\n")
 
 
 class TestBudget:
