@@ -50,12 +50,11 @@ class Surface:
         if scope["method"] == "OPTIONS" and app is not self.frame:
             takes = b"POST, OPTIONS" if path in self._routed else b"GET, POST, OPTIONS"
             return await _empty(send, [(b"allow", takes)])
-        if scope["method"] == "OPTIONS":
-            send = _listing_methods(send)
-        if scope["method"] == "HEAD" and app is self.frame:
-            # The server sends no body for HEAD, whatever comes.
-            scope = {**scope, "method": "GET"}
         if app is self.frame:
+            send = _listing_methods(send, asked=scope["method"] == "OPTIONS")
+            if scope["method"] == "HEAD":
+                # The server sends no body for HEAD, whatever comes.
+                scope = {**scope, "method": "GET"}
             # Its answers include every request that has ended.
             self.core.afterwards.flush()
         await app(scope, receive, send)
@@ -73,19 +72,26 @@ def is_model_list(path: str) -> bool:
     return path == "/v1/models" or path.startswith("/v1/models/")
 
 
-def _listing_methods(send: Send) -> Send:
-    """Turns the frame's 405, which names a path's methods, into the answer to `OPTIONS`; changes nothing else."""
+def _listing_methods(send: Send, *, asked: bool) -> Send:
+    """Completes the methods that the frame's 405 names: it knows neither `HEAD` nor `OPTIONS`, which work here.
+
+    Where `OPTIONS` `asked` for them, the 405 becomes the answer. Nothing else is changed.
+    """
     listed_already = False
 
     async def sending(message: Message) -> None:
         nonlocal listed_already
         if message["type"] == "http.response.start" and message["status"] == 405:
-            listed_already = True
+            others = [(name, value) for name, value in message["headers"] if name != b"allow"]
             listed = next((value for name, value in message["headers"] if name == b"allow"), b"")
             methods = sorted({method.strip() for method in listed.split(b",") if method.strip()})
             if b"GET" in methods and b"HEAD" not in methods:
                 methods.append(b"HEAD")
-            return await _empty(send, [(b"allow", b", ".join([*methods, b"OPTIONS"]))])
+            allow = (b"allow", b", ".join([*methods, b"OPTIONS"]))
+            if asked:
+                listed_already = True
+                return await _empty(send, [allow])
+            message = {**message, "headers": [*others, allow]}
         if not listed_already:
             await send(message)
 
