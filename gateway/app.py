@@ -275,7 +275,13 @@ def policy_watcher(settings: Settings, policy: Policy, core: Core, env: Mapping[
         core.metrics.policy_reloads.labels("failed").inc()
         log.error("policy not reloaded; the last good one stays in use", extra={"fields": {"problems": str(error)}})
 
-    return PolicyWatcher(settings.policy, env, policy, on_change=on_change, on_failure=on_failure)
+    def on_restored() -> None:
+        core.metrics.policy_reloads.labels("ok").inc()
+        log.info("the file holds the policy in use again", extra={"fields": {"hash": core.active.policy.version_hash}})
+
+    return PolicyWatcher(
+        settings.policy, env, policy, on_change=on_change, on_failure=on_failure, on_restored=on_restored
+    )
 
 
 def warn_at_start(settings: Settings, policy: Policy) -> None:

@@ -4,7 +4,8 @@ Content decides, not time stamps: an edit in place, a rename over the file and K
 end in different bytes at the same path. New bytes are taken only after they have stayed the same for `settle` seconds,
 so that a half-written file is not read. A file that never rests for so long is taken after `PATIENCE` as it is, unless
 what came before or after begins alike, as that of a file being written does. A file that is invalid, gone or unreadable
-changes nothing; it is reported once for each distinct content, and the last good policy stays in use.
+changes nothing; it is reported once for each distinct content, and the last good policy stays in use. When the file
+holds that policy again, nothing is reloaded, but it is told, so that whoever was alarmed knows of the end.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ReloadState:
 
 
 class PolicyWatcher:
-    """`run` until cancelled. `on_change` and `on_failure` are called on the event loop and must not block."""
+    """`run` until cancelled. What it calls is called on the event loop and must not block."""
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class PolicyWatcher:
         *,
         on_change: Callable[[Policy], None],
         on_failure: Callable[[PolicyInvalid], None],
+        on_restored: Callable[[], None] = lambda: None,
         wall: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         interval: float = INTERVAL,
@@ -65,6 +67,7 @@ class PolicyWatcher:
         self._env = env
         self._on_change = on_change
         self._on_failure = on_failure
+        self._on_restored = on_restored
         self._wall = wall
         self._sleep = sleep
         self._interval = interval
@@ -115,7 +118,8 @@ class PolicyWatcher:
         self._handled = digest
         if digest == self._state.version:
             # Back to the policy in use, after a mistake.
-            self._state = replace(self._state, last_error=None)
+            self._state = replace(self._state, last_error=None, ok=self._state.ok + 1)
+            self._on_restored()
             return
         try:
             if isinstance(content, PolicyInvalid):

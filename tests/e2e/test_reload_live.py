@@ -40,7 +40,7 @@ async def test_operators_view_and_traffic_agree_after_a_reload(tmp_path: Path) -
 
 
 async def test_a_broken_edit_changes_nothing(tmp_path: Path) -> None:
-    """RELOAD-03: the old policy goes on, the error is counted and shown."""
+    """RELOAD-03: the old policy goes on, the error is counted and shown, and so is its end when the file is as before."""
     file = tmp_path / "policy.yaml"
     async with Stub(reply({"choices": []})) as stub:
         file.write_text(one_pool(stub.url))
@@ -52,6 +52,12 @@ async def test_a_broken_edit_changes_nothing(tmp_path: Path) -> None:
             reload = (await state(running.url))["reload"]
             assert isinstance(reload, dict)
             assert "policy.yaml:2" in reload["last_error"]
+
+            file.write_text(one_pool(stub.url))
+            await running.until(lambda: running.counted("gateway_policy_reload_total", result="ok") == 1)
+            told = await state(running.url)
+            assert isinstance(told["reload"], dict)
+            assert (told["version"], told["reload"]["last_error"]) == (1, None)
 
 
 async def test_a_running_stream_keeps_its_policy_and_its_endpoint(tmp_path: Path) -> None:

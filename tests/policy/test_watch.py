@@ -26,6 +26,7 @@ class Watched:
             path.write_text(TEMPLATE % 1)
         self.changes: list[Policy] = []
         self.failures: list[PolicyInvalid] = []
+        self.restored = 0
         self.in_pauses: list[Callable[[], object]] = []
         self.pauses = 0
         self.slept = 0.0
@@ -39,6 +40,7 @@ class Watched:
             load_policy(path, {}),
             on_change=self.change,
             on_failure=self.failures.append,
+            on_restored=self.restore,
             wall=lambda: self.now,
             sleep=self.pause,
         )
@@ -47,6 +49,9 @@ class Watched:
         self.changes.append(policy)
         self.taken_at.append(self.slept)
         self.changed.set()
+
+    def restore(self) -> None:
+        self.restored += 1
 
     async def pause(self, seconds: float) -> None:
         assert seconds > 0
@@ -143,7 +148,7 @@ async def test_a_broken_file_keeps_the_old_policy_and_is_reported_once(tmp_path:
 
 
 async def test_undoing_a_mistake_needs_no_reload(tmp_path: Path) -> None:
-    """Back at the policy in use the error is gone, and nobody is bothered."""
+    """Back at the policy in use the error is gone, which counts as ok and is told once; nothing is reloaded."""
     watched = Watched(tmp_path / "p.yaml")
     version = watched.watcher.state.version
 
@@ -151,10 +156,12 @@ async def test_undoing_a_mistake_needs_no_reload(tmp_path: Path) -> None:
     await watched.watcher.poll()
     watched.path.write_text(TEMPLATE % 1)
     await watched.watcher.poll()
+    await watched.watcher.poll()
 
     state = watched.watcher.state
     assert watched.changes == []
     assert (state.last_error, state.version, state.failed) == (None, version, 1)
+    assert (state.ok, watched.restored) == (1, 1)
 
 
 async def test_a_half_written_file_is_not_taken(tmp_path: Path) -> None:
