@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from gateway.request.formats import as_chat
+from gateway.request.parse import is_true
 from gateway.sim.errors import ApiError, field_errors
 from gateway.sim.http import JSON, Headers, Reply
 from gateway.types import Api
@@ -40,7 +41,7 @@ def chat_body(body: Mapping[str, Any], api: Api) -> bytes:
         reasoning = view.pop("reasoning", None)
         if isinstance(reasoning, dict) and reasoning.get("effort"):
             view["reasoning_effort"] = reasoning["effort"]
-    if body.get("stream") is True:
+    if is_true(body.get("stream")):
         view["stream_options"] = {"include_usage": True, "continuous_usage_stats": True}
     # The standard library's, because a number may be beyond 64 bits.
     return json.dumps({name: value for name, value in view.items() if value is not None}).encode()

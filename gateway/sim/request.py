@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from pydantic import TypeAdapter, ValidationError
 
+from gateway.request.parse import is_true
 from gateway.sim.errors import ApiError, field_errors, invalid
 from gateway.sim.prompts import chat_prompt, completion_prompts, tool_names
 
@@ -31,6 +33,8 @@ _COMPLETION_FIELDS: Mapping[str, tuple[type, ...]] = {
     "prompt": (str, list),
     "logprobs": (int,),
 }
+_BOOL = (bool,)
+_READ_BOOL = TypeAdapter(bool).validate_python
 _MAX_N = 16384
 _MAX_STOPS = 4
 
@@ -99,7 +103,7 @@ def _lenient(raw: bytes) -> object:
 
 def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits, batch: bool = False) -> Request:
     """Checks a body. Raises ApiError with vLLM's status and words."""
-    _check_types(body, chat)
+    body = _typed(body, chat)
     model = _model(body, limits)
     _check_values(body, limits, chat)
     options = body.get("stream_options") or {}
@@ -117,7 +121,7 @@ def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits, batch: bool = 
     if maximum is None and not chat:
         maximum = 16
     stop = body.get("stop")
-    usage = options.get("include_usage") is True
+    usage = is_true(options.get("include_usage"))
     return Request(
         chat=chat,
         body=body,
@@ -126,7 +130,7 @@ def parse(body: Mapping[str, Any], *, chat: bool, limits: Limits, batch: bool = 
         instruction=instruction,
         stream=stream,
         include_usage=usage,
-        continuous_usage=usage and options.get("continuous_usage_stats") is True,
+        continuous_usage=usage and is_true(options.get("continuous_usage_stats")),
         max_tokens=None if maximum is None else int(maximum),
         min_tokens=int(body.get("min_tokens") or 0),
         ignore_eos=body.get("ignore_eos") is True,
@@ -148,15 +152,23 @@ def _conversations(body: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(chat_prompt(one, None)[0][0] for one in conversations)
 
 
-def _check_types(body: Mapping[str, Any], chat: bool) -> None:
+def _typed(body: Mapping[str, Any], chat: bool) -> Mapping[str, Any]:
+    """The body with its switches read as pydantic reads them, such as `"true"` and 1. Raises ApiError."""
     known = _CHAT_FIELDS if chat else _COMPLETION_FIELDS
     needed = "messages" if chat else "prompt"
-    wrong = []
+    wrong, switches = [], {}
     if body.get(needed) is None:
         wrong.append((needed, "Field required", "missing"))
     for name, value in body.items():
         kinds = known.get(name)
         if kinds is None or value is None:
+            continue
+        if kinds == _BOOL:
+            try:
+                switches[name] = _READ_BOOL(value)
+            except ValidationError as error:
+                why = error.errors()[0]
+                wrong.append((name, why["msg"], why["type"]))
             continue
         # A bool is an int to Python and not to pydantic; 3.0 is an int to pydantic and not to Python.
         if (isinstance(value, bool) and bool not in kinds) or (
@@ -165,6 +177,7 @@ def _check_types(body: Mapping[str, Any], chat: bool) -> None:
             wrong.append((name, f"Input should be a valid {kinds[0].__name__}", f"{kinds[0].__name__}_type"))
     if wrong:
         raise field_errors(wrong)
+    return {**body, **switches}
 
 
 def _fits(value: object, kinds: tuple[type, ...]) -> bool:

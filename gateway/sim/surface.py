@@ -9,6 +9,7 @@ from typing import Any
 
 import orjson
 
+from gateway.request.parse import is_true
 from gateway.sim.decisions import Read, answer_of, chat_of, decided, questions_of
 from gateway.sim.errors import ApiError, invalid
 from gateway.sim.formats import Adapted, Json, chat_body
@@ -86,7 +87,7 @@ class OtherRoutes:
         if previous and previous not in self._stored:
             raise _unknown(previous)
         adapted = ResponsesReply(reply.raw_send, body, self._stored)
-        if body.get("background") is True and body.get("stream") is not True:
+        if is_true(body.get("background")) and not is_true(body.get("stream")):
             await self._in_background(scope, reply, adapted, raw)
         else:
             await self._adapted(scope, receive, reply, adapted, raw, Api.RESPONSES)

@@ -40,7 +40,7 @@ async def test_operators_view_and_traffic_agree_after_a_reload(tmp_path: Path) -
 
 
 async def test_a_broken_edit_changes_nothing(tmp_path: Path) -> None:
-    """RELOAD-03: the old policy goes on, the error is counted and shown, and so is its end when the file is as before."""
+    """RELOAD-03: the old policy goes on, the error is counted and shown, and so is its end with the file as before."""
     file = tmp_path / "policy.yaml"
     async with Stub(reply({"choices": []})) as stub:
         file.write_text(one_pool(stub.url))

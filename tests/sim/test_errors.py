@@ -58,6 +58,8 @@ async def test_a_value_out_of_range_is_a_400_that_names_it(fields: dict[str, Any
         (b"{}", "messages"),
         (b'{"messages":"hi"}', "messages"),
         (b'{"messages":["hi"]}', "messages.0"),
+        (b'{"messages":[{"role":"user","content":"x"}],"stream":"perhaps"}', "bool_parsing"),
+        (b'{"messages":[{"role":"user","content":"x"}],"stream":[]}', "bool_type"),
         (b'{"messages":[{"role":"user","content":"x"}],"max_tokens":"8","n":true}', "2 validation errors"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 import openai
 import pytest
@@ -228,6 +229,31 @@ async def test_prompt_tokens_details_tell_the_prefix_cache() -> None:
 
     assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
     assert second["usage"]["prompt_tokens_details"]["cached_tokens"] > 200
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"stream_options": {"include_usage": "on"}}),
+        ("/v1/completions", {"prompt": "Explain tides.", "stream_options": {"include_usage": 1}}),
+        ("/v1/messages", {}),
+        ("/v1/responses", {"input": "Explain tides.", "max_output_tokens": 8}),
+    ],
+)
+@pytest.mark.parametrize(("switch", "streamed"), [("true", True), ("Yes", True), (1, True), ("off", False), (0, False)])
+async def test_a_switch_may_be_written_as_pydantic_reads_it(
+    path: str, fields: dict[str, Any], switch: object, streamed: bool
+) -> None:
+    """Text and figures that pydantic reads as true or false, and so vLLM, mean the same here."""
+    body = {**say("Explain tides.", max_tokens=8), **fields, "stream": switch}
+    if not streamed:
+        body.pop("stream_options", None)
+    async with sim() as server:
+        answer = await server.post(path, body)
+
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/event-stream") == streamed
+    assert ("usage" in answer.text) or not streamed
 
 
 async def test_a_client_that_leaves_a_stream_aborts_its_request() -> None:
