@@ -36,6 +36,8 @@ _EXPLAINED = (
 
 _LOOKALIKE = re.compile("[\uff1a\u3000\u00a0\uff0c\uff5b\uff5d\uff3b\uff3d\uff03\uff0d\u201c\u201d\u2018\u2019]")
 
+_HALF = re.compile("[\ud800-\udfff]")
+
 _NUMBERS = [
     (f"{_TAG}int", re.compile(r"[-+]?[0-9]+$")),
     (f"{_TAG}float", re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?$")),
@@ -203,8 +205,9 @@ class _Reader:
                 self._problem(key, (*loc, key.value), f"duplicate key `{key.value[:60]}`, {where}")
             else:
                 lines[key.value] = _mark(key)[0]
-                self._tree.keys[(*loc, key.value)] = _mark(key)
-                found[key.value] = self._value(value, (*loc, key.value))
+                name = self._name(key, loc)
+                self._tree.keys[(*loc, name)] = _mark(key)
+                found[name] = self._value(value, (*loc, name))
         for value in merges:
             self._merge(value, loc, found)
         return found
@@ -219,9 +222,16 @@ class _Reader:
             for key, value in source.value:
                 if key.tag == f"{_TAG}merge":
                     self._problem(key, loc, "`<<` within a mapping that is merged itself is not supported")
-                elif isinstance(key, yaml.ScalarNode) and key.value not in found:
-                    self._tree.keys[(*loc, key.value)] = _mark(key)
-                    found[key.value] = self._value(value, (*loc, key.value))
+                elif isinstance(key, yaml.ScalarNode) and (name := self._name(key, loc)) not in found:
+                    self._tree.keys[(*loc, name)] = _mark(key)
+                    found[name] = self._value(value, (*loc, name))
+
+    def _name(self, key: yaml.ScalarNode, loc: Loc) -> str:
+        """The key's text. Halves of characters, which pydantic would end at, are a problem and are replaced."""
+        name = _HALF.sub("\N{REPLACEMENT CHARACTER}", key.value)
+        if name != key.value:
+            self._problem(key, (*loc, name), "half a character (a lone surrogate); write the character itself")
+        return name
 
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> object:
         text, tag = str(node.value), node.tag.removeprefix(_TAG)
