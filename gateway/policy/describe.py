@@ -11,6 +11,7 @@ from pydantic import BaseModel, SecretStr
 
 from gateway.policy.engines import faults
 from gateway.policy.schema import Numbers, Policy, Rule, When
+from gateway.policy.values import address
 from gateway.policy.when import ALWAYS
 from gateway.types import Need, PoolKind
 
@@ -72,7 +73,7 @@ def _of_pools(policy: Policy) -> Iterator[str]:
         if pool.telemetry.interval is not None and pool.telemetry.stale_after < pool.telemetry.interval:
             yield f"pools.{name}: telemetry.stale_after is shorter than its interval; figures will always be stale"
         for endpoint in pool.endpoints:
-            other, kind = kinds.setdefault(endpoint.url, (name, pool.kind))
+            other, kind = kinds.setdefault(address(endpoint.url), (name, pool.kind))
             if kind is not pool.kind:
                 yield f"pools.{name}: {endpoint.url} is also in {other}; one server is either plain or MTP"
 

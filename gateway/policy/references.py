@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 from gateway.policy.problems import Finding, Loc, at_key, at_value, did_you_mean, path_text
-from gateway.policy.values import Expanded, is_off
+from gateway.policy.values import Expanded, address, is_off
 from gateway.types import PoolKind
 
 Findings = Iterator[Finding]
@@ -90,7 +90,7 @@ def _pools(data: object) -> Findings:
             for way in ("url", "dns"):
                 text = endpoint if isinstance(endpoint, str) and way == "url" else _get(endpoint, way)
                 if isinstance(text, str):
-                    same = seen.setdefault((way, text.strip().rstrip("/")), index)
+                    same = seen.setdefault((way, address(text)), index)
                     if same != index:
                         yield at_value(loc, f"the same {'URL' if way == 'url' else 'name'} as endpoints[{same}]")
 

@@ -23,6 +23,7 @@ RELEASE = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,4}))?(?:[.+-]?[A-Za-z][\
 """A version of vLLM. What follows the numbers, such as `rc1` or `+cpu`, plays no part."""
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9._-]*[A-Za-z0-9_])?|[0-9A-Fa-f:.]+(?:%[0-9A-Za-z._~-]+)?", re.ASCII)
+_PORTS = {"http": 80, "https": 443}
 _PREFIX = re.compile(r"(?:/[A-Za-z0-9._~-]+)*", re.ASCII)
 
 
@@ -163,6 +164,19 @@ def url(value: str) -> str:
     if prefix == "/v1" or prefix.endswith("/v1"):
         raise wrong("an endpoint's URL ends before /v1; the gateway adds the path")
     return f"{parts.scheme}://{parts.netloc}{prefix}"
+
+
+def address(value: str) -> str:
+    """What an endpoint's URL leads to, the same for each way to write it: to compare, never to show or to call."""
+    text = value.strip()
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return text
+    if not host or "@" in parts.netloc or "?" in text or "#" in text:
+        return text  # `url` refuses it.
+    return f"{parts.scheme}://{host}:{port or _PORTS.get(parts.scheme)}{parts.path.rstrip('/')}"
 
 
 def path(value: str) -> str:

@@ -61,6 +61,7 @@ class TestWarnings:
             ("rules:", "rules:\n    - {name: all, prefer: plain}", "`短い` can never match"),
             ("prefer: plain", "require: spare", "`短い` can never choose spare"),
             ("http://b:1", "http://a:1", "one server is either plain or MTP"),
+            ("http://b:1", "http://A:01", "http://A:01 is also in plain"),
             ('"http://b:1"', '{url: "http://b:1", weight: 0}', "every endpoint has weight 0"),
             ("speculative:", "telemetry: {interval: 1m}, speculative:", "figures will always be stale"),
             ("speculative:", 'engine: {vllm: "0.32"}, refuses: [min_p], speculative:', "add structured_thinking"),
