@@ -21,10 +21,7 @@ from prometheus_client.samples import Exemplar
 
 from gateway.tally import Count, Series, Spread, Tallies
 from gateway.types import Outcome, Reason, Result
-from gateway.words import OK
-
-OTHER = "other"
-NONE = "none"
+from gateway.words import NONE, OK, OTHER
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0)
 LONG_SECONDS = (*SECONDS, 120.0, 300.0, 600.0, 1800.0)

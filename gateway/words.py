@@ -114,3 +114,7 @@ class Result(StrEnum):
 OK = Result.OK
 """For what every request asks several times: looking up a member of an enum takes as long as calling a function or two
 (CPython 3.11)."""
+OTHER = "other"
+"""What metrics call a model or a pool that the live policy does not know."""
+NONE = "none"
+"""What metrics call a pool, a task or a reason where there is none."""

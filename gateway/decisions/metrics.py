@@ -7,8 +7,9 @@ from collections.abc import Collection
 from prometheus_client import Counter, Gauge, Summary
 
 from gateway.decisions.counterfactual import Verdict
-from gateway.metrics import NONE, OTHER, Metrics
+from gateway.metrics import Metrics
 from gateway.types import Outcome, Result
+from gateway.words import NONE, OTHER
 
 
 class DecisionMetrics:

@@ -14,6 +14,7 @@ from gateway.policy.schema import Numbers, Policy, Rule, When
 from gateway.policy.values import address
 from gateway.policy.when import ALWAYS
 from gateway.types import Need, PoolKind
+from gateway.words import NONE, OTHER
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -64,6 +65,8 @@ def _of_pools(policy: Policy) -> Iterator[str]:
     used = {name for model in policy.models.values() for name in model.pools}
     kinds: dict[str, tuple[str, PoolKind]] = {}
     for name, pool in policy.pools.items():
+        if name in (OTHER, NONE):
+            yield f"pools.{name}: metrics say `{name}` for {'no pool' if name == NONE else 'pools that are gone'} too"
         if name not in used:
             yield f"pools.{name}: no model uses this pool"
         for fault in faults(pool, pool.engine.vllm):
@@ -81,6 +84,8 @@ def _of_pools(policy: Policy) -> Iterator[str]:
 def _of_models(policy: Policy) -> Iterator[str]:
     for name, model in policy.models.items():
         kinds = {policy.pools[pool].kind for pool in model.pools}
+        if name == OTHER:
+            yield f"models.{name}: metrics say `{name}` for unknown models too"
         if model.decisions and model.reasoning == "always":
             yield f"models.{name}: always thinks, so that `decisions` never applies"
         elif model.decisions and all(Need.LOGPROBS in policy.pools[pool].refuses for pool in model.pools):

@@ -57,6 +57,9 @@ class TestWarnings:
         [
             ("architecture: dense", "aliases: [n]", "names no architecture"),
             ("[plain, mtp], a", "[plain], a", "has only plain pools"),
+            ("models:\n  m:", "models:\n  other:", "models.other: metrics say `other` for unknown models too"),
+            ("models:", '  other: {endpoints: ["http://c:1"]}\nmodels:', "pools.other: metrics say `other`"),
+            ("models:", '  none: {endpoints: ["http://c:1"]}\nmodels:', "pools.none: metrics say `none` for no pool"),
             ("[plain, mtp], a", "[plain], a", "pools.mtp: no model uses this pool"),
             ("rules:", "rules:\n    - {name: all, prefer: plain}", "`短い` can never match"),
             ("prefer: plain", "require: spare", "`短い` can never choose spare"),
