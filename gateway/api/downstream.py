@@ -19,6 +19,8 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+LARGE = 1_048_576
+"""Bytes of a request body from which on it is put together in a turn of the loop of its own."""
 BODY_SECONDS = 60.0
 """How long a client may take between two pieces of its request body."""
 
@@ -83,7 +85,11 @@ class Downstream:
             if len(whole) > limit:
                 raise _too_large(limit)
             return whole
-        return b"".join([piece async for piece in self.pieces(limit, declared)])
+        whole = b"".join([piece async for piece in self.pieces(limit, declared)])
+        if len(whole) > LARGE:
+            # To put megabytes together takes milliseconds, and so does what follows: not in one turn of the loop.
+            await asyncio.sleep(0)
+        return whole
 
     async def pieces(self, limit: int, declared: int | None) -> AsyncIterator[bytes]:
         """The request body piece by piece. Raises as `body` does, the size's error once the limit is passed."""

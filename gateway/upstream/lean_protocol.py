@@ -275,6 +275,8 @@ class LeanConnection(Limited):
             async with aclosing(framed(body)) as pieces:
                 async for piece in pieces:
                     await self._write(piece, response)
+                    # The system may take megabytes without a pause, for which other requests would stand still.
+                    await asyncio.sleep(0)
         except Exception as error:
             # Whatever the body's source raises belongs to the caller of `send`, who waits for the head.
             self._upload = None
