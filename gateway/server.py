@@ -11,6 +11,7 @@ is no HTTP at all is refused in the form of all other errors.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from math import inf
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ class ClientConnection(HttpToolsProtocol):
     _head = -1
     """Bytes read of a head that has not ended; below zero outside of heads."""
     _idle_until = inf
-    """When a client that sends nothing more is let go, in the loop's time; infinite while a request is at hand."""
+    """When a client without a whole request head is let go, by the loop's clock; infinite while a request runs."""
 
     def watch(self, on_lost: Callable[[], None] | None) -> None:
         """See `downstream.Connection`."""
@@ -51,8 +52,14 @@ class ClientConnection(HttpToolsProtocol):
             if self._lost:
                 on_lost()
 
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._rest()
+
     def data_received(self, data: bytes) -> None:
-        self._idle_until = inf
+        if self._head < 0:
+            # The pieces of a head get no more time than its beginning had.
+            self._idle_until = inf
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserError:
@@ -66,8 +73,8 @@ class ClientConnection(HttpToolsProtocol):
             if self._head > LONGEST_HEAD:
                 self._head = -1
                 self._refuse(HeadersTooLarge("the request's headers are too large"))
-        elif self.cycle is not None and self.cycle.response_complete:
-            # Between requests: a blank line, or more of a body that was refused before it had come.
+        if self._idle_until == inf and (self.cycle is None or self.cycle.response_complete):
+            # Between requests: half a head, a blank line, or more of a body that was refused before it had come.
             self._rest()
 
     def _stay(self, rest: bytes) -> None:
@@ -97,7 +104,7 @@ class ClientConnection(HttpToolsProtocol):
         self._head = 0
 
     def on_headers_complete(self) -> None:
-        self._head = -1
+        self._head, self._idle_until = -1, inf
         parser, scope, before = self.parser, self.scope, self.cycle
         method, version, url = parser.get_method(), parser.get_http_version(), httptools.parse_url(self.url)
         if parser.should_upgrade() and method != b"CONNECT":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -271,5 +272,35 @@ async def test_what_comes_behind_an_answer_and_is_no_request_keeps_no_client(req
         writer.write(later)
         async with asyncio.timeout(60):
             assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.parametrize("beginning", [b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n"])
+async def test_a_head_that_never_ends_keeps_no_client(beginning: bytes) -> None:
+    """A client that sends nothing, or goes on with one head for ever, is let go: also behind a request of its own."""
+    async with serve(lingering(0), loop="asyncio", http=ClientConnection, timeout_keep_alive=0.5) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(beginning)
+        rest = asyncio.ensure_future(reader.read())
+        async with asyncio.timeout(60):
+            while not rest.done():
+                if beginning:
+                    writer.write(b"a: b\r\n")
+                await asyncio.wait((rest,), timeout=0.1)
+        assert rest.exception() is not None or rest.result().count(b"done") == beginning.count(b"\r\n\r\n")
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def test_half_a_head_behind_a_request_does_not_end_its_answer() -> None:
+    """A request that takes longer than the limit is answered though the next one's head has begun and does not end."""
+    async with serve(lingering(1.0), loop="asyncio", http=ClientConnection, timeout_keep_alive=0.5) as url:
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(b"GET /long HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n")
+        assert (await reader.read()).endswith(b"done")
         writer.close()
         await writer.wait_closed()
