@@ -180,15 +180,6 @@ def _typed(body: Mapping[str, Any], chat: bool) -> Mapping[str, Any]:
     return {**body, **switches}
 
 
-def _fits(value: object, kinds: tuple[type, ...]) -> bool:
-    """Pydantic's idea of a type: a bool is no int, and 3.0 is one."""
-    if isinstance(value, bool):
-        return bool in kinds
-    if isinstance(value, float) and float not in kinds:
-        return int in kinds and value.is_integer()
-    return isinstance(value, kinds)
-
-
 def _model(body: Mapping[str, Any], limits: Limits) -> str:
     model = body.get("model")
     if not model:
